@@ -1,0 +1,68 @@
+# Everything a developer types. Each recipe makes the virtual environment it needs.
+#
+# PYTHON=python3.13 make test    chooses the interpreter of a new environment
+# ARGS="-k ring" make test       is handed on to pytest, the server, the benchmark
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+BIN     = $(VENV)/bin
+STAMP   = $(VENV)/.installed
+SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
+BUILT   = $(VENV)/.built
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types pure build bench soak docs clean
+
+help:  ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
+	@echo "Starting. In another terminal:  . $(VENV)/bin/activate"
+	@echo "                                fairlead sub 'demo.>'     and in a third"
+	@echo "                                fairlead pub demo.hello world"
+	$(BIN)/fairlead serve $(ARGS)
+
+test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the whole suite
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy --strict
+
+pure: $(STAMP)  ## the suite on the plain-Python twins
+	FAIRLEAD_PURE=1 $(BIN)/python -m pytest $(ARGS)
+
+build: $(STAMP)  ## compile the extensions in place
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@$(BIN)/python -m fairlead.runtime.extensions
+	@touch $(BUILT)
+
+bench: $(BUILT)  ## Fairlead's own benchmark; ARGS="--help" tells more
+	$(BIN)/fairlead bench $(ARGS)
+
+soak: $(BUILT)  ## random kills and freezes under load, then the books must balance
+	$(BIN)/python -m tests.processes.soak $(ARGS)
+
+docs: $(BUILT)  ## rewrite the generated pages of docs/ (runs the suite for the requirements table)
+	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/requirements.py
+
+clean:  ## remove what was built; the environment stays (rm -rf .venv removes that)
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src -name '_*.c' -delete -o -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
+	rm -f $(BUILT)
+
+# The environment, made again only when what it is made of has changed. The compiled modules are left to `build`.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Fairlead needs Python 3.11 or newer: rm -rf $(VENV) && make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	FAIRLEAD_PURE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+$(BUILT): $(STAMP) setup.py $(SOURCES)
+	@$(MAKE) --no-print-directory build

@@ -1,0 +1,108 @@
+"""Writes docs/errors.md and docs/configuration.md from the code that knows; `--check` only compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairlead.errors import CODES
+from fairlead.runtime.settings import SECTIONS, SETTINGS
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTICE = "<!-- Written by scripts/reference.py (`make docs`); change the source, not this page. -->"
+
+
+def errors_page() -> str:
+    rows = [
+        f"| `{code}` | `{entry.error.__name__}` | {'yes' if entry.error.retryable else 'no'} "
+        f"| {'closed' if entry.closes else 'stays'} | {entry.sentence} |"
+        for code, entry in CODES.items()
+    ]
+    return "\n".join(
+        [
+            "# Error codes",
+            "",
+            NOTICE,
+            "",
+            "Every error has a stable code. On the wire it is the `code` header of an ERROR frame, in Python the",
+            "`code` of an exception of `fairlead.errors`; the message beside it is for people and may change. Codes",
+            "are never renamed. *Retry* says whether another try can help, *connection* what becomes of it.",
+            "",
+            "A code this list does not have, from a newer server, becomes a plain `FairleadError` that carries it.",
+            "",
+            "| code | exception | retry | connection | meaning |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def configuration_page() -> str:
+    lines = [
+        "# Configuration",
+        "",
+        NOTICE,
+        "",
+        "The server runs without any. What is set is taken from these places, the later winning over the earlier:",
+        "",
+        "1. the default below;",
+        "2. a TOML file: `--config FILE`, else `$FAIRLEAD_CONFIG`, else `~/.config/fairlead/fairlead.toml`, if any;",
+        "3. an environment variable: `FAIRLEAD_SERVER_MANAGERS=4` is `managers` of `[server]`; lists have commas;",
+        "4. the command line, for the common ones.",
+        "",
+        "A key the server does not know is refused, with the nearest known one suggested. `fairlead config show`",
+        "prints each value in force and where it came from; `fairlead config check` says whether the server would",
+        "start with it.",
+        "",
+        "```toml",
+        "[server]",
+        'listen = ["127.0.0.1:7400", "unix:/run/fairlead/client.sock"]',
+        "managers = 4",
+        "",
+        "[fairness]",
+        "limit = 100",
+        "resume_below = 10",
+        "```",
+        "",
+    ]
+    for section, struct in SECTIONS.items():
+        lines += [f"## `[{section}]`", "", (struct.__doc__ or "").strip(), ""]
+        lines += ["| key | default | meaning, and what moving it costs |", "|---|---|---|"]
+        for setting in SETTINGS.values():
+            if setting.section == section:
+                lines.append(f"| `{setting.key}` | {shown(setting.default)} | {setting.description} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def shown(value: Any) -> str:
+    return "not set" if value is None else f"`{json.dumps(value)}`"
+
+
+PAGES = {"errors.md": errors_page, "configuration.md": configuration_page}
+
+
+def stale() -> list[str]:
+    """The pages that do not say what the code says."""
+    return [
+        name
+        for name, page in PAGES.items()
+        if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != page()
+    ]
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        for name in stale():
+            print(f"docs/{name} is out of date: run `make docs`", file=sys.stderr)
+        return bool(stale())
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

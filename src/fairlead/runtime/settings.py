@@ -1,0 +1,367 @@
+"""Every setting of the server: its type, its default, and what moving it up or down costs.
+
+The sentence of a setting is kept with it; docs/configuration.md and `fairlead config show` are made from
+here. `config` reads values for these; a process gets them as one frozen `Config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+PREFIX = "FAIRLEAD_"
+MANAGERS_MAX = 30  # as many as fit into the router's commit record, see docs/store.md
+
+
+class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server lives and listens."""
+
+    data: Annotated[
+        str,
+        Meta(
+            description="Directory of everything the server keeps; a second server on the same directory is refused. "
+            "$XDG_DATA_HOME/fairlead where that variable is set."
+        ),
+    ] = "~/.local/share/fairlead"
+    listen: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            description="Addresses clients connect to: HOST:PORT, [IPV6]:PORT or unix:PATH. An empty host means all "
+            "interfaces. Anything but loopback and unix needs a users file, or `insecure`.",
+        ),
+    ] = msgspec.field(default_factory=lambda: ["127.0.0.1:7400"])
+    managers: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MANAGERS_MAX,
+            description="Connection managers, the processes that hold the clients; 0 means one per core. More than "
+            "cores costs memory (an arena each) and wake-ups, fewer leaves cores idle.",
+        ),
+    ] = 0
+    insecure: Annotated[
+        bool, Meta(description="Listen beyond this host even though anybody could connect. For closed networks only.")
+    ] = False
+    backlog: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Connections the kernel holds while the dispatcher is busy or being replaced. Lower makes "
+            "bursts of new clients fail, higher only costs kernel memory while they wait.",
+        ),
+    ] = 1024
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much one client, and all clients together, may take."""
+
+    connections_per_manager: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Places in the connection table per manager (512 bytes each, reserved at start). When all are "
+            "taken, newcomers get `server-full`. Needs as many file descriptors per manager process.",
+        ),
+    ] = 8192
+    header_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=65536,
+            description="Bytes of fixed part, topic and headers of one frame. Lower refuses clients that put data into "
+            "headers; the protocol allows no more than 65,536.",
+        ),
+    ] = 65536
+    frame_max: Annotated[
+        int,
+        Meta(
+            ge=131072,
+            description="Bytes of one frame. Higher lets one frame occupy a connection, and memory, for longer; "
+            "larger bodies travel in fragments anyway.",
+        ),
+    ] = 1114112
+    body_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Bytes of one message body, fragments put together. Must fit into an arena several times over, "
+            "or large messages wait for each other.",
+        ),
+    ] = 67108864
+    subscriptions_per_client: Annotated[
+        int,
+        Meta(ge=1, description="Subscriptions of one client. Higher lets a single client fill the routing segment."),
+    ] = 10000
+    registrations_per_client: Annotated[
+        int,
+        Meta(ge=1, description="Topics one client may serve requests for. Costs routing memory like subscriptions."),
+    ] = 1000
+    requests_per_client: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Open requests and conversations of one client. Lower slows clients that pipeline, higher lets "
+            "one that forgets its requests hold routing memory.",
+        ),
+    ] = 65536
+    slow_client_messages: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Messages that may wait for one client before it is cut off with `slow-client`. Higher "
+            "forgives longer pauses and lets one slow client hold more of the arena.",
+        ),
+    ] = 10000
+    slow_client_bytes: Annotated[
+        int, Meta(ge=65536, description="The same, in bytes of bodies and headers. The lower of both counts.")
+    ] = 67108864
+    preface_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Time for a client's first eight bytes. Higher lets silent connections hold places for longer.",
+        ),
+    ] = 5.0
+    handshake_s: Annotated[
+        float, Meta(gt=0, description="Time from the confirmation to a complete CONNECT, TLS included.")
+    ] = 30.0
+    keep_alive_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Silence after which a client is asked for a sign of life; it is cut off after twice that. "
+            "Lower finds dead peers sooner and wakes idle ones more often. A client may ask for less, not more.",
+        ),
+    ] = 30.0
+    ready_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Time a successor has to become ready in a live update; after it the old one simply goes on.",
+        ),
+    ] = 10.0
+    parked_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="How long the predecessor of a live update stays, to take back over at once if the successor "
+            "fails. Costs one idle process for that time.",
+        ),
+    ] = 10.0
+    frozen_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="How long a process may have work and make no progress before it is killed and replaced. "
+            "Lower heals sooner, but a machine that swaps looks frozen too.",
+        ),
+    ] = 5.0
+
+
+class Fairness(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who gets served next. Smaller numbers bound the wait of quiet clients, larger ones help throughput."""
+
+    messages_per_round: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Messages a manager takes from one connection per round while others wait. Higher lets a "
+            "flooding connection get further ahead of quiet ones.",
+        ),
+    ] = 1
+    limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Client messages in a manager's internal queue at which it stops reading (one more per client "
+            "still gets in). Lower is fairer, higher takes longer bursts.",
+        ),
+    ] = 1000
+    resume_below: Annotated[
+        int,
+        Meta(
+            ge=1, description="Reading goes on when the queue is shorter than this. Closer to `limit` means more stops."
+        ),
+    ] = 100
+    queue_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            description="Bytes of each ring between a manager and the router, a power of two. Holds handles and "
+            "headers, not bodies; higher hides longer pauses of the router.",
+        ),
+    ] = 4194304
+    queue_entries: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Client messages a manager's ring may hold; 0 means that only `limit` bounds them. Small rings "
+            "(10, 100) make the router's turns shorter and fairer, at a price in throughput.",
+        ),
+    ] = 0
+    router_rule: Annotated[
+        Literal["round-complete", "simple"],
+        Meta(
+            description="`round-complete`: the router takes whole rounds of each manager in turn, so that clients of "
+            "busy and of quiet managers get equal shares. `simple`: `simple_messages` of each."
+        ),
+    ] = "round-complete"
+    simple_messages: Annotated[
+        int, Meta(ge=1, description="With the simple rule: messages taken from one manager per turn.")
+    ] = 1
+
+
+class Store(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shared memory that outlives the processes."""
+
+    directory: Annotated[
+        str,
+        Meta(
+            description="Where the segments are. Empty means tmpfs when it has room, else the data directory, where "
+            "every message costs disk writes sooner or later."
+        ),
+    ] = ""
+    arena_bytes: Annotated[
+        int,
+        Meta(
+            ge=1048576,
+            description="Room for message bodies per manager. When it is used up, publishers on that manager wait. "
+            "Reserved as address space; memory is taken in steps when it is needed.",
+        ),
+    ] = 268435456
+    arena_step_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            description="How much memory an arena takes at a time. Lower keeps an idle server small, higher makes "
+            "the first bursts smoother.",
+        ),
+    ] = 4194304
+    routing_bytes: Annotated[
+        int,
+        Meta(
+            ge=1048576,
+            description="Room for attachments, subscriptions, open requests and what spills from full rings. When it "
+            "is used up, new subscriptions and requests are refused. Address space until it is used.",
+        ),
+    ] = 268435456
+
+
+class Requests(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests find their receiver."""
+
+    hold_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="How long a request waits for a receiver to register before it fails with `no-receiver`. "
+            "0 answers at once; more hides restarts of receivers and holds their requests in memory.",
+        ),
+    ] = 0.0
+    balance: Annotated[
+        Literal["fewest-outstanding", "round-robin"],
+        Meta(
+            description="Which of several receivers gets a request. `fewest-outstanding` follows their speed, "
+            "`round-robin` gives all the same number."
+        ),
+    ] = "fewest-outstanding"
+
+
+class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may connect, and how the line is protected."""
+
+    users: Annotated[
+        str,
+        Meta(
+            description="The users file (`fairlead user --help`). Empty means users.toml in the data directory, if any."
+        ),
+    ] = ""
+    tls_certificate: Annotated[
+        str, Meta(description="Certificate chain (PEM). With it clients may use TLS on the same port.")
+    ] = ""
+    tls_key: Annotated[str, Meta(description="Private key of the certificate (PEM), without a passphrase.")] = ""
+    allow_anonymous: Annotated[
+        bool | None,
+        Meta(description="May a client connect without a name? When not set: only if there is no users file."),
+    ] = None
+    duplicate_instance: Annotated[
+        Literal["allow", "refuse"],
+        Meta(
+            description="What a second connection with the same type and instance gets. `refuse` makes names unique, "
+            "and keeps a restarted client out until its old connection is found dead."
+        ),
+    ] = "allow"
+
+
+class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server writes down."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="`debug` adds a line per control frame and is slow."),
+    ] = "info"
+    file: Annotated[str, Meta(description="Log file; empty means standard error.")] = ""
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All of it. `origins` names, for each value that is not the default, where it was set."""
+
+    server: Server = Server()
+    limits: Limits = Limits()
+    fairness: Fairness = Fairness()
+    store: Store = Store()
+    requests: Requests = Requests()
+    security: Security = Security()
+    log: Log = Log()
+    origins: dict[str, str] = {}
+
+
+SECTIONS: dict[str, type[Struct]] = {
+    "server": Server,
+    "limits": Limits,
+    "fairness": Fairness,
+    "store": Store,
+    "requests": Requests,
+    "security": Security,
+    "log": Log,
+}
+
+
+class Setting(NamedTuple):
+    """One key of one section, as the reference page and `config show` need it."""
+
+    section: str
+    key: str
+    type: Any
+    default: Any
+    description: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}.{self.key}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.section}_{self.key}".upper()
+
+
+def _settings() -> Iterator[Setting]:
+    for section, struct in SECTIONS.items():
+        defaults = struct()
+        for key, type_ in get_type_hints(struct, include_extras=True).items():
+            meta = next(m for m in get_args(type_)[1:] if isinstance(m, Meta))
+            yield Setting(section, key, type_, getattr(defaults, key), meta.description or "")
+
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _settings()}
+VARIABLES: dict[str, Setting] = {setting.variable: setting for setting in SETTINGS.values()}
+
+
+def value_of(config: Config, setting: Setting) -> Any:
+    """The value in force of one setting."""
+    return getattr(getattr(config, setting.section), setting.key)
