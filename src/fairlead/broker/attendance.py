@@ -1,0 +1,265 @@
+"""What the router answers when clients come, go, subscribe, register and give up.
+
+Decisions change nothing: see `decisions.py`, which goes on with their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fairlead import topics
+from fairlead.broker import records
+from fairlead.broker.instructions import HEAD, Decision, Instruction, Stored, delete, error, error_frame, ok, one, plain
+from fairlead.broker.parties import Attachment
+from fairlead.broker.routing import RID_BASE, Routing
+from fairlead.errors import FairleadError
+from fairlead.store import layout
+from fairlead.wire import kinds
+from fairlead.wire.frames import encode_frame
+
+ASKS_PER_DECISION = 256  # a lost client with more open requests is cleared up in several decisions
+
+
+class Terms(NamedTuple):
+    """The router's settings, as far as decisions depend on them."""
+
+    server: str = ""
+    software: str = "fairlead"
+    subscriptions_max: int = 10_000
+    registrations_max: int = 1_000
+    requests_max: int = 65_536
+    hold_ns: int = 0
+    by_outstanding: bool = True
+    refuse_duplicates: bool = False
+    frame_max: int = 1_114_112
+    header_max: int = 65_536
+    body_max: int = 67_108_864
+    auth: tuple[str, ...] = ("anonymous",)
+
+
+class Rules:
+    """Nobody is restricted; `security.rules.Rules` has the same shape."""
+
+    def allows(self, user: str, action: str, name: str) -> bool:
+        return True
+
+
+class Attendance:
+    """Decides about connections and control frames against the present state."""
+
+    def __init__(self, routing: Routing, terms: Terms, rules: Any = None) -> None:
+        self.routing = routing
+        self.terms = terms
+        self.rules = rules or Rules()
+
+    # -- connections (docs/protocol.md section 1; SRV-30 to SRV-38)
+
+    def on_attach(self, manager: int, uid: int, index: int, content: bytes) -> Decision:
+        peer = msgspec.json.decode(content)["peer"]
+        record = records.payload({"uid": uid, "conn": uid, "manager": manager, "index": index, "peer": peer})
+        confirm = {
+            "uid": uid, "server": self.terms.server, "version": 1, "software": self.terms.software,
+            "frame_max": self.terms.frame_max, "body_max": self.terms.body_max, "header_max": self.terms.header_max,
+            "auth": list(self.terms.auth),
+        }  # fmt: skip
+        recipient = (index << 32 | uid & 0xFFFFFFFF).to_bytes(8, "little")
+        frame = encode_frame(kinds.KIND_CONFIRM, 0, 0, 0, 0, b"", b"", msgspec.json.encode(confirm))
+        plain = Instruction(manager, layout.DOWN_PLAIN, recipients=recipient, content=frame)
+        return Decision([(records.ATTACH, record)], [plain])
+
+    def on_response(self, attachment: Attachment, content: bytes) -> Decision:
+        f = msgspec.json.decode(content)
+        name = f"{f['type']}/{f['instance']}"
+        resuming = f.get("resume_uid", 0)
+        predecessor = self.routing.by_uid.get(resuming)
+        if resuming and (predecessor is None or not predecessor.live or predecessor.user != f.get("user", "")):
+            return self._refuse(attachment, "not-allowed", "There is no attachment that this token can resume.")
+        if not resuming and self.terms.refuse_duplicates and name in self.routing.by_name:
+            return self._refuse(attachment, "duplicate-instance", f"Another client is attached as {name}.")
+        facts = {
+            "uid": attachment.uid, "type": f["type"], "instance": f["instance"], "org": f.get("org", ""),
+            "user": f.get("user", ""), "chosen": 0, "resuming": resuming,
+        }  # fmt: skip
+        welcome = {
+            "uid": resuming or attachment.uid, "user": f.get("user", ""), "keep_alive_s": f.get("keep_alive_s", 30),
+            "resumed": bool(resuming),
+        }  # fmt: skip
+        frame = encode_frame(kinds.KIND_WELCOME, 0, 0, 0, 0, b"", b"", msgspec.json.encode(welcome))
+        return Decision([(records.LIVE, records.payload(facts))], [plain(attachment, frame)])
+
+    def _refuse(self, attachment: Attachment, code: str, text: str) -> Decision:
+        """The client is told why, then its connection is closed; its GONE notice clears the rest up."""
+        frame = error_frame(code, text)
+        instruction = plain(attachment, frame)._replace(kind=layout.DOWN_DETACH)
+        return Decision([], [instruction])
+
+    def on_gone(self, attachment: Attachment) -> Decision:
+        """SRV-112: whoever waits for this client is told; whom it asked may stop working (SRV-53, SRV-55, SRV-113)."""
+        noted: list[tuple[int, bytes]] = []
+        told: list[Instruction] = []
+        for rid in attachment.serving:
+            noted.append((records.ANSWERED, records.ANSWERED_FORMAT.pack(rid, attachment.uid)))
+            told += self._receiver_lost(rid, attachment.uid)
+            if len(noted) == ASKS_PER_DECISION:
+                return Decision(noted, told, again=True)
+        for rid in attachment.asked.values():
+            if rid in self.routing.held:
+                held = self.routing.held[rid]
+                noted.append((records.RELEASE, records.payload({"rid": rid})))
+                told.append(delete(held["manager"], held["handle"]))
+            else:
+                noted.append((records.END, records.END_FORMAT.pack(rid)))
+                told += self._cancelled(rid)
+            if len(noted) >= ASKS_PER_DECISION:
+                return Decision(noted, told, again=True)
+        noted.append((records.DETACH, records.payload({"uid": attachment.uid})))
+        return Decision(noted, told)
+
+    def _receiver_lost(self, rid: int, uid: int) -> Iterable[Instruction]:
+        ask = self.routing.asks[rid]
+        requester = self.routing.by_uid.get(ask.requester)
+        if requester is None or requester.uid == uid:
+            return
+        if ask.kind == kinds.KIND_FANOUT:
+            left = len(ask.awaiting) - 1
+            yield plain(requester, encode_frame(kinds.KIND_LOST, 0, left, ask.correlation, uid, b"", b"", b""))
+        elif ask.kind == kinds.KIND_CONVERSE:
+            yield error(requester, "conversation-lost", "The receiver of this conversation is gone.", ask.correlation)
+        else:
+            yield error(requester, "receiver-lost", "The receiver was lost before its last response.", ask.correlation)
+
+    def _cancelled(self, rid: int) -> Iterable[Instruction]:
+        for uid in self.routing.asks[rid].awaiting:
+            receiver = self.routing.by_uid.get(uid)
+            if receiver is not None:
+                frame = encode_frame(kinds.KIND_CANCELLED, 0, 0, rid, 0, b"", b"", b"")
+                yield plain(receiver, frame)
+
+    # -- control frames
+
+    def on_control(self, source: Attachment, frame: bytes) -> Decision:
+        _, kind, flags, topic_length, _, number, correlation, _ = HEAD.unpack_from(frame)
+        topic = frame[HEAD.size : HEAD.size + topic_length]
+        if not source.live:
+            return Decision([], [error(source, "bad-request", "This connection is not live.", number=number)])
+        try:
+            if kind == kinds.KIND_SUBSCRIBE:
+                return self._subscribe(source, number, topic.decode(), bool(flags & kinds.FLAG_NO_LOCAL))
+            if kind == kinds.KIND_REGISTER:
+                return self._register(source, number, topic.decode())
+        except UnicodeDecodeError:
+            return Decision([], [error(source, "bad-topic", "A topic is UTF-8 text.", number=number)])
+        except FairleadError as problem:
+            return Decision([], [error(source, problem.code, str(problem), number=number)])
+        if kind == kinds.KIND_UNSUBSCRIBE:
+            return self._drop(source, number, source.subscriptions, records.UNSUBSCRIBE, "subscription")
+        if kind == kinds.KIND_UNREGISTER:
+            return self._drop(source, number, source.registrations, records.UNREGISTER, "registration")
+        if kind == kinds.KIND_CANCEL:
+            return self._cancel(source, correlation)
+        if kind == kinds.KIND_MOVE:
+            return self._move(source)
+        return Decision([], [error(source, "bad-request", f"Kind {kind} is no command.", number=number)])
+
+    def _subscribe(self, source: Attachment, number: int, pattern: str, no_local: bool) -> Decision:
+        topics.validate_pattern(pattern)
+        if number in source.subscriptions:
+            return self._answer_bad(source, number, f"Subscription number {number} is in use.")
+        if len(source.subscriptions) >= self.terms.subscriptions_max:
+            text = f"A client may have {self.terms.subscriptions_max} subscriptions."
+            return Decision([], [error(source, "too-many", text, number=number)])
+        if not self.rules.allows(source.user, "subscribe", pattern):
+            return self._not_allowed(source, f"subscribe to {pattern}", number=number)
+        facts = {"uid": source.uid, "number": number, "pattern": pattern, "no_local": no_local}
+        return Decision([(records.SUBSCRIBE, records.payload(facts))], [ok(source, number)])
+
+    def _register(self, source: Attachment, number: int, topic: str) -> Decision:
+        topics.validate_topic(topic)
+        if number in source.registrations:
+            return self._answer_bad(source, number, f"Registration number {number} is in use.")
+        if len(source.registrations) >= self.terms.registrations_max:
+            text = f"A client may have {self.terms.registrations_max} registrations."
+            return Decision([], [error(source, "too-many", text, number=number)])
+        if not self.rules.allows(source.user, "serve", topic):
+            return self._not_allowed(source, f"serve {topic}", number=number)
+        noted = [(records.REGISTER, records.payload({"uid": source.uid, "number": number, "topic": topic}))]
+        told = [ok(source, number)]
+        for rid in list(self.routing.held_by_topic.get(topic.encode(), ()))[:ASKS_PER_DECISION]:
+            released = self._release(self.routing.held[rid], source)
+            noted += released.records
+            told += released.instructions
+        return Decision(noted, told)
+
+    def _drop(self, source: Attachment, number: int, table: dict[int, Any], kind: int, word: str) -> Decision:
+        if number not in table:
+            text = f"There is no {word} number {number}."
+            return Decision([], [error(source, "unknown-number", text, number=number)])
+        return Decision([(kind, records.payload({"uid": source.uid, "number": number}))], [ok(source, number)])
+
+    def _cancel(self, source: Attachment, correlation: int) -> Decision:
+        rid = source.asked.get(correlation)
+        if rid is None:
+            return Decision([], [])  # it ended meanwhile
+        if rid in self.routing.held:
+            held = self.routing.held[rid]
+            return Decision(
+                [(records.RELEASE, records.payload({"rid": rid}))], [delete(held["manager"], held["handle"])]
+            )
+        return Decision([(records.END, records.END_FORMAT.pack(rid))], list(self._cancelled(rid)))
+
+    def _move(self, source: Attachment) -> Decision:
+        """docs/protocol.md section 7: everything before MOVE has been routed; from here on the new place counts."""
+        successor = next((a for a in self.routing.by_uid.values() if a.resuming == source.uid), None)
+        if successor is None:
+            return Decision([], [error(source, "bad-request", "No new connection has presented a token to resume.")])
+        moved = encode_frame(kinds.KIND_MOVED, 0, 0, 0, source.uid, b"", b"", b"")
+        told = [plain(source, moved)._replace(kind=layout.DOWN_DETACH), plain(successor, moved)]
+        return Decision([(records.MOVE, records.payload({"uid": source.uid, "conn": successor.conn}))], told)
+
+    def _answer_bad(self, source: Attachment, number: int, text: str) -> Decision:
+        return Decision([], [error(source, "bad-request", text, number=number)])
+
+    def _not_allowed(self, source: Attachment, what: str, number: int = 0, correlation: int = 0) -> Decision:
+        text = f"{source.user or 'An anonymous client'} may not {what}."
+        return Decision([], [error(source, "not-allowed", text, correlation, number)])
+
+    # -- requests that wait for a receiver: no touch until one is known (case l of the ordering table)
+
+    def _hold(self, message: Stored, topic: bytes, correlation: int, now_ns: int) -> Decision:
+        facts = {
+            "rid": RID_BASE | self.routing.next_request, "uid": message.source.uid, "correlation": correlation,
+            "manager": message.back, "handle": message.handle, "body_length": message.body_length,
+            "head": message.head, "topic": topic, "until_ns": now_ns + self.terms.hold_ns,
+        }  # fmt: skip
+        return Decision([(records.HOLD, records.payload(facts))], [])
+
+    def _release(self, held: dict[str, Any], receiver: Attachment) -> Decision:
+        source = self.routing.by_uid[held["uid"]]
+        message = Stored(held["manager"], held["handle"], held["body_length"], held["head"], source)
+        ask = records.ASK_FORMAT.pack(held["rid"], source.uid, held["correlation"], receiver.uid, held["head"][4])
+        noted = [(records.RELEASE, records.payload({"rid": held["rid"]})), (records.ASK, ask)]
+        return Decision(noted, message.deliver([(receiver.manager, one(receiver))], held["rid"]))
+
+    def on_tick(self, now_ns: int) -> Decision | None:
+        """Held requests whose time is over are answered: there is no receiver (SRV-51)."""
+        late = [held for held in self.routing.held.values() if held["until_ns"] <= now_ns][:ASKS_PER_DECISION]
+        if not late:
+            return None
+        noted, told = [], []
+        for held in late:
+            noted.append((records.RELEASE, records.payload({"rid": held["rid"]})))
+            told.append(delete(held["manager"], held["handle"]))
+            source = self.routing.by_uid[held["uid"]]
+            told.append(error(source, "no-receiver", "Nobody came to receive this.", held["correlation"]))
+        return Decision(noted, told)
+
+    def on_undelivered(self, content: bytes) -> Decision:
+        """A one-way message did not reach its receiver; open requests are reported by the receiver's GONE notice."""
+        _, kind, _, _, _, _, correlation, peer = HEAD.unpack_from(content)
+        sender = self.routing.by_uid.get(peer)
+        if kind != kinds.KIND_SEND or not correlation or sender is None:
+            return Decision([], [])
+        return Decision([], [error(sender, "receiver-lost", "The receiver was lost before this.", correlation)])

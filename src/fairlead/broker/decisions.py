@@ -1,0 +1,186 @@
+"""What the router does with each message: records to log and instructions to send, nothing done yet.
+
+A decision changes nothing. The turn looks whether every ring has room for its instructions, and only then makes the
+records true and writes the instructions; otherwise the entry stays in its queue and is decided again later. The
+compiled loop takes short cuts through the common cases; this is the whole rule, and its oracle.
+"""
+
+from __future__ import annotations
+
+from fairlead.broker import records
+from fairlead.broker.attendance import Attendance, Terms
+from fairlead.broker.instructions import HEAD, Decision, Stored, delete, error, one, plain
+from fairlead.broker.parties import Attachment
+from fairlead.broker.routing import RID_BASE, pack_recipients
+from fairlead.errors import FairleadError
+from fairlead.wire import kinds
+from fairlead.wire.frames import encode_frame
+from fairlead.wire.headers import decode_headers
+
+__all__ = ["Decisions", "Terms"]
+
+
+class Decisions(Attendance):
+    """Decides about entries of the up rings against the present state."""
+
+    # -- messages (SRV-44 to SRV-56); `back` is the manager that stored the message
+
+    def on_message(
+        self, back: int, source: Attachment | None, handle: int, body_length: int, head: bytes, now_ns: int = 0
+    ) -> Decision:
+        if source is None or not source.live:
+            return Decision([], [delete(back, handle)], refused=True)
+        _, kind, flags, topic_length, _, _, correlation, peer = HEAD.unpack_from(head)
+        topic = head[HEAD.size : HEAD.size + topic_length]
+        message = Stored(back, handle, body_length, head, source)
+        if kind == kinds.KIND_PUBLISH:
+            return self._publish(message, topic)
+        if kind == kinds.KIND_RESPONSE or (kind == kinds.KIND_CONVERSE and correlation >= RID_BASE):
+            return self._respond(message, correlation, bool(flags & kinds.FLAG_LAST))
+        if correlation >= RID_BASE:
+            return self._give_up(message, "bad-request", "A correlation of one's own is below 2^63.", correlation)
+        if kind == kinds.KIND_CONVERSE and correlation in source.asked:
+            return self._continue(message, source.asked[correlation], bool(flags & kinds.FLAG_LAST))
+        if kind == kinds.KIND_FANOUT:
+            return self._fan_out(message, topic, correlation)
+        if kind in (kinds.KIND_REQUEST, kinds.KIND_CONVERSE, kinds.KIND_SEND):
+            return self._address(message, kind, flags, topic, correlation, peer, now_ns)
+        return self._give_up(message, "bad-request", f"Kind {kind} is no message.", correlation)
+
+    def _may_publish(self, source: Attachment, topic: bytes) -> bool:
+        if source.may_publish is None:
+            return True
+        allowed = source.may_publish.get(topic)
+        if allowed is None:
+            if len(source.may_publish) > 4096:
+                source.may_publish.clear()
+            names = topic.decode(errors="replace").split("\x1f")
+            allowed = all(self.rules.allows(source.user, "publish", name) for name in names)
+            source.may_publish[topic] = allowed
+        return allowed
+
+    def _publish(self, message: Stored, topic: bytes) -> Decision:
+        route = self.routing.routes.get(topic) or self.routing.resolve(topic)
+        if route.error:
+            return self._give_up(message, *route.error)
+        if not self._may_publish(message.source, topic):
+            return self._give_up_not_allowed(message, f"publish to {topic.decode()}")
+        targets = route.targets
+        if message.source.uid in route.no_local:
+            own = message.source.recipient.to_bytes(8, "little")
+            targets = [
+                (m, b"".join(r[i : i + 8] for i in range(0, len(r), 8) if r[i : i + 8] != own)) for m, r in targets
+            ]
+            targets = [(m, r) for m, r in targets if r]
+        return Decision([], message.deliver(targets, 0))
+
+    def _address(
+        self, message: Stored, kind: int, flags: int, topic: bytes, correlation: int, peer: int, now_ns: int
+    ) -> Decision:
+        """A request, the first of a conversation, or a one-way message: find the one receiver."""
+        source = message.source
+        receiver: Attachment | None
+        if peer:
+            receiver = self.routing.by_uid.get(peer)
+        elif flags & kinds.FLAG_NAMED:
+            receiver = next(iter(self.routing.by_name.get(topic.decode(errors="replace"), {}).values()), None)
+        else:
+            if not self._may_publish(source, topic):
+                return self._give_up_not_allowed(message, "send to this topic", correlation)
+            group = self.routing.groups.get(topic)
+            receiver = self.routing.choose(group, self.terms.by_outstanding) if group else None
+        if kind != kinds.KIND_SEND:
+            if correlation in source.asked:
+                text = f"Correlation {correlation} is in use."
+                return self._give_up(message, "bad-request", text, correlation)
+            if len(source.asked) >= self.terms.requests_max:
+                text = f"A client may have {self.terms.requests_max} open requests."
+                return self._give_up(message, "too-many", text, correlation)
+        if receiver is None or not receiver.live:
+            if self.terms.hold_ns and kind != kinds.KIND_SEND and not peer and not flags & kinds.FLAG_NAMED:
+                return self._hold(message, topic, correlation, now_ns)
+            return self._give_up(message, "no-receiver", "Nobody is there to receive this.", correlation)
+        if kind == kinds.KIND_SEND:
+            return Decision([], message.deliver([(receiver.manager, one(receiver))], correlation))
+        rid = RID_BASE | self.routing.next_request
+        record = records.ASK_FORMAT.pack(rid, source.uid, correlation, receiver.uid, kind)
+        return Decision([(records.ASK, record)], message.deliver([(receiver.manager, one(receiver))], rid))
+
+    def _respond(self, message: Stored, rid: int, last: bool) -> Decision:
+        source = message.source
+        ask = self.routing.asks.get(rid)
+        if ask is None or source.uid not in ask.awaiting:
+            if rid in source.serving or rid < RID_BASE:
+                return self._give_up(message, "unknown-correlation", "No request has this correlation.", rid)
+            return Decision([], [delete(message.back, message.handle)], refused=True)  # it was cancelled meanwhile
+        requester = self.routing.by_uid.get(ask.requester)
+        noted = [(records.ANSWERED, records.ANSWERED_FORMAT.pack(rid, source.uid))] if last else []
+        if requester is None:
+            return Decision(noted, [delete(message.back, message.handle)], refused=True)
+        return Decision(noted, message.deliver([(requester.manager, one(requester))], ask.correlation))
+
+    def _continue(self, message: Stored, rid: int, last: bool) -> Decision:
+        """A further request of a conversation: to the receiver that had the first (SRV-52)."""
+        ask = self.routing.asks.get(rid)
+        if ask is None:
+            return self._give_up(message, "bad-request", "The first request still waits.", message.correlation)
+        receiver = self.routing.by_uid[next(iter(ask.awaiting))]
+        noted = [(records.END, records.END_FORMAT.pack(rid))] if last else []
+        return Decision(noted, message.deliver([(receiver.manager, one(receiver))], rid))
+
+    def _fan_out(self, message: Stored, topic: bytes, correlation: int) -> Decision:
+        source = message.source
+        _, _, _, topic_length, headers_length, *_ = HEAD.unpack_from(message.head)
+        try:
+            at = HEAD.size + topic_length
+            pairs = dict(decode_headers(message.head[at : at + headers_length]))
+        except FairleadError as problem:
+            return self._give_up(message, problem.code, str(problem), correlation)
+        wanted_type, wanted_org = pairs.get(":type", b"").decode(), pairs.get(":org", b"").decode()
+        if topic:
+            group = self.routing.groups.get(topic)
+            candidates = list(group.members.values()) if group else []
+        elif wanted_type:
+            candidates = list(self.routing.by_type.get(wanted_type, {}).values())
+        elif wanted_org:
+            candidates = [a for a in self.routing.by_uid.values() if a.live]
+        else:
+            text = "A fan-out request names a topic, a type or an organisation."
+            return self._give_up(message, "bad-request", text, correlation)
+        if topic and not self._may_publish(source, topic):
+            return self._give_up_not_allowed(message, "ask this topic", correlation)
+        if correlation in source.asked or len(source.asked) >= self.terms.requests_max:
+            return self._give_up(message, "bad-request", f"Correlation {correlation} is in use.", correlation)
+        chosen = [
+            a
+            for a in candidates
+            if a.live
+            and (not wanted_type or a.type == wanted_type)
+            and (not wanted_org or a.org == wanted_org)
+            and (topic or a is not source)
+        ]
+        if not chosen:
+            return self._give_up(message, "no-receiver", "Nobody is there to receive this.", correlation)
+        rid = RID_BASE | self.routing.next_request
+        noted = [
+            (records.ASK, records.ASK_FORMAT.pack(rid, source.uid, correlation, a.uid, kinds.KIND_FANOUT))
+            for a in chosen
+        ]
+        by_manager: dict[int, list[int]] = {}
+        for receiver in chosen:
+            by_manager.setdefault(receiver.manager, []).append(receiver.recipient)
+        targets = [(manager, pack_recipients(recipients)) for manager, recipients in sorted(by_manager.items())]
+        asked = encode_frame(kinds.KIND_ASKED, 0, len(chosen), correlation, 0, b"", b"", b"")
+        return Decision(noted, [plain(source, asked), *message.deliver(targets, rid)])
+
+    # -- giving up
+
+    def _give_up(self, message: Stored, code: str, text: str, correlation: int = 0) -> Decision:
+        """SRV-71: every message leads to a last instruction, this one to a lone delete; its sender is told."""
+        told = [error(message.source, code, text, correlation), delete(message.back, message.handle)]
+        return Decision([], told, refused=True)
+
+    def _give_up_not_allowed(self, message: Stored, what: str, correlation: int = 0) -> Decision:
+        refusal = self._not_allowed(message.source, what, correlation=correlation)
+        told = [*refusal.instructions, delete(message.back, message.handle)]
+        return Decision([], told, refused=True)

@@ -1,0 +1,287 @@
+"""The router process: a duty cycle of turns, and sleep when there is nothing to do.
+
+A standby reads the routing log as it grows and is ready to go on from any commit. Active, it is the only writer of the
+routing segment. Parked, it has committed and touches nothing, but can be told to take over again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import Any
+
+from fairlead.broker import decisions as deciding
+from fairlead.broker.routing_log import Follower
+from fairlead.broker.turn import LOG_SPARE_BYTES, Rule
+from fairlead.errors import FairleadError
+from fairlead.runtime import config as configuring
+from fairlead.runtime.control import Control, Start
+from fairlead.runtime.counters import Counters, RouterCounter
+from fairlead.runtime.version import VERSION
+from fairlead.security import users as security
+from fairlead.store import layout
+from fairlead.store.edge.segment import open_segment
+from fairlead.store.memory import MODE, Consumer, Producer
+
+if MODE == layout.MODE_COMPILED:
+    from fairlead.broker._turn import Turn, made_of
+else:
+    from fairlead.broker.turn import Turn, made_of
+
+BUDGET_ENTRIES = 1024  # a turn; more makes commits rarer and waits longer
+SAFETY_TICK_S = 0.25
+CONTROL_EVERY_NS = 5_000_000  # how long the supervisor may wait for an answer under full load
+LOG_STEP_BYTES = 1 << 20
+LOG_BYTES_MIN = 1 << 20  # below this an area is never rewritten; a successor of a small state reads no more
+FOLLOW_S = 1.0  # how often a standby reads on; what it has not read it reads when it takes over
+
+
+def run(control: Control, start: Start) -> int:
+    return Router(control, start).run()
+
+
+class Router:
+    """One router process from its start command to its stop."""
+
+    def __init__(self, control: Control, start: Start) -> None:
+        self.control = control
+        self.config = start.config
+        self.server_id = start.server_id
+        directory, managers = start.store, range(start.managers)
+        kind, mode = layout.KIND_RING, MODE
+        self._rings_up = [open_segment(directory / layout.up_name(i), kind, mode=mode) for i in managers]
+        self._rings_down = [open_segment(directory / layout.down_name(i), kind, mode=mode) for i in managers]
+        self._segment = open_segment(directory / layout.ROUTING_NAME, layout.KIND_ROUTING, mode=mode)
+        self._area_bytes = int.from_bytes(self._segment.view[64:72], "little")
+        counters = open_segment(directory / layout.counters_name("router"), layout.KIND_COUNTERS, mode=mode)
+        self.counters = Counters("router", counters.view)
+        self._wake = start.fds["wake"]
+        self._wake_managers = [start.fds[f"wake-manager-{i}"] for i in managers]
+        self._active = start.mode == "active"
+        self._stopped = False
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._control_fd = -1
+        self._watch_control()
+        self._load_rules()
+        self._follower = self._new_follower()
+        self.turn: Any = None
+        self._flip_at = LOG_BYTES_MIN
+
+    def _new_follower(self) -> Follower:
+        return Follower(self._segment.map, made_of, restricted=self._restricted)
+
+    def _load_rules(self) -> None:
+        path = configuring.users_path(self.config)
+        self._restricted = path is not None
+        self._rules = security.read(path).rules() if path is not None else None
+
+    def _watch_control(self) -> None:
+        self._control_fd = self.control.fileno()
+        if self._control_fd >= 0:
+            self._epoll.register(self._control_fd, select.EPOLLIN)
+
+    def run(self) -> int:
+        if self._active:
+            self._take_over()
+            self.control.send("ready")
+        else:
+            self._follower.catch_up()
+            self.control.send("ready")
+        while not self._stopped:
+            if self.turn is not None:
+                self._serve()
+            else:
+                self._wait_standing_by()
+        return 0
+
+    # -- not serving
+
+    def _wait_standing_by(self) -> None:
+        self._listen(FOLLOW_S if not self.control.lost else SAFETY_TICK_S)
+        if self.turn is None and self.control.state == "standby":
+            self._follower.catch_up()
+
+    def _listen(self, timeout_s: float) -> bool:
+        """Wait for the supervisor or a wake-up; True: something came."""
+        self._epoll_tick()
+        events = self._epoll.poll(timeout_s)
+        for fd, _ in events:
+            if fd == self._wake:
+                os.read(self._wake, 8)
+            else:
+                self._obey()
+        return bool(events)
+
+    def _epoll_tick(self) -> None:
+        if self.control.lost and self.control.tick(time.monotonic()):
+            self._watch_control()
+
+    def _obey(self) -> None:
+        for command in self.control.receive():
+            if command.name == "activate":
+                self._take_over()
+                self.control.send("active", pause_ns=self.counters.get(RouterCounter.LAST_PAUSE_NS))
+            elif command.name == "park":
+                self._park()
+            elif command.name == "stop":
+                self._park()
+                self._stopped = True
+            elif command.name == "reload":
+                self._reload()
+        if self.control.lost:
+            self._control_fd = -1  # closing it took it out of the epoll set
+
+    def _take_over(self) -> None:
+        """Go on from the newest commit. The predecessor is parked or dead: the supervisor saw to that."""
+        if self.turn is not None:
+            return
+        if self.control.state == "parked":
+            self._follower = self._new_follower()  # others have served meanwhile
+        found = self._follower.catch_up()
+        routing = self._follower.routing
+        self.turn = Turn(
+            [Consumer(s.map, s.fd) for s in self._rings_up],
+            [Producer(s.map, s.fd) for s in self._rings_down],
+            self._segment.map,
+            deciding.Decisions(routing, self._terms(), self._rules),
+            self._wake_managers,
+            self._rule(),
+            self.counters.words,
+        )
+        self.turn.log_limit = self._give_memory(found.flips if found else 0, found.log_end if found else 0)
+        self.turn.start(found)
+        now_ns, seen_ns = time.monotonic_ns(), self.counters.get(RouterCounter.LAST_TURN_NS)
+        if seen_ns:
+            self.counters.set(RouterCounter.LAST_PAUSE_NS, now_ns - seen_ns)
+        self.counters.add(RouterCounter.TAKEOVERS)
+        self._entries_before = self.counters.get(RouterCounter.ENTRIES)
+        self._before = {
+            number: self.counters.get(number)
+            for number in (
+                RouterCounter.ENTRIES, RouterCounter.MESSAGES_ROUTED, RouterCounter.DELIVERIES,
+                RouterCounter.DELETES, RouterCounter.REFUSED,
+            )
+        }  # fmt: skip
+
+    def _park(self) -> None:
+        if self.turn is not None:
+            self._count()
+            self.turn.awake()
+            self.turn = None
+        self.control.send("parked")
+
+    def _reload(self) -> None:
+        try:
+            self._load_rules()
+        except FairleadError as error:
+            self.control.log("error", f"The users file was not read again: {error}")
+            return
+        if self.turn is not None:
+            self._park_quietly()
+        self._follower = self._new_follower()
+        self._take_over()
+
+    def _park_quietly(self) -> None:
+        self._count()
+        self.turn = None
+
+    # -- serving
+
+    def _serve(self) -> None:
+        """Turns until there is nothing to do; then sleep until somebody wakes us."""
+        turn, listen_ns = self.turn, time.monotonic_ns() + CONTROL_EVERY_NS
+        while True:
+            now_ns = time.monotonic_ns()
+            done = turn.run(BUDGET_ENTRIES, now_ns)
+            self._keep_house(now_ns)
+            if not done or now_ns > listen_ns:
+                break
+        if done:
+            self._listen(0)
+            return
+        if turn.sleep():
+            if not self._listen(SAFETY_TICK_S) and self.turn is turn:
+                self._on_safety_tick()
+        else:
+            self._listen(0)
+        if self.turn is turn:
+            turn.awake()
+
+    def _on_safety_tick(self) -> None:
+        """Nothing woke us for a while. Finding work now means that a wake-up was lost (it must never happen)."""
+        if not self.turn.sleep():
+            self.counters.add(RouterCounter.SAFETY_TICK_FINDS)
+        if self._follower.routing.held:
+            decision = self.turn_decisions().on_tick(time.monotonic_ns())
+            if decision is not None and self.turn.carry_out(decision):
+                self.turn.commit()
+
+    def turn_decisions(self) -> deciding.Decisions:
+        return deciding.Decisions(self._follower.routing, self._terms(), self._rules)
+
+    def _keep_house(self, now_ns: int) -> None:
+        words = self.counters.words
+        words[RouterCounter.LOOP_PROGRESS] += 1
+        words[RouterCounter.LAST_TURN_NS] = now_ns
+        self._count()
+        if self.turn.log_room() < LOG_SPARE_BYTES + LOG_STEP_BYTES or self.turn.log_end > self._flip_at:
+            self._make_log_room()
+
+    def _count(self) -> None:
+        words, turn, before = self.counters.words, self.turn, self._before
+        words[RouterCounter.ENTRIES] = before[RouterCounter.ENTRIES] + turn.entries
+        words[RouterCounter.MESSAGES_ROUTED] = before[RouterCounter.MESSAGES_ROUTED] + turn.messages
+        words[RouterCounter.DELIVERIES] = before[RouterCounter.DELIVERIES] + turn.deliveries
+        words[RouterCounter.DELETES] = before[RouterCounter.DELETES] + turn.deletes
+        words[RouterCounter.REFUSED] = before[RouterCounter.REFUSED] + turn.refused
+        words[RouterCounter.COMMITS] = turn.sequence
+        words[RouterCounter.REQUESTS_OPEN] = len(self._follower.routing.asks)
+
+    def _make_log_room(self) -> None:
+        """Write the state anew to the other area when the log is mostly history; else give this area more memory."""
+        if self.turn.log_end > self._flip_at:
+            size = sum(len(payload) + 16 for _, payload in self._follower.routing.dump())
+            limit = self._give_memory(self.turn.flips + 1, size)
+            self.turn.flip(limit)
+            self.counters.add(RouterCounter.SNAPSHOTS)
+            self._flip_at = max(LOG_BYTES_MIN, 4 * self.turn.log_end)
+        else:
+            self.turn.log_limit = self._give_memory(self.turn.flips, self.turn.log_end)
+
+    def _give_memory(self, flips: int, used: int) -> int:
+        """Make sure an area has memory well beyond `used` bytes; how many bytes of it have."""
+        want = min(self._area_bytes, layout.round_up(used + LOG_SPARE_BYTES + 2 * LOG_STEP_BYTES, LOG_STEP_BYTES))
+        try:
+            os.posix_fallocate(self._segment.fd, layout.ROUTING_AREAS + (flips & 1) * self._area_bytes, want)
+        except OSError as error:
+            text = f"There is no memory for the routing log ({error.strerror}); reading of clients will stop."
+            self.control.log("error", text)
+            return used
+        return want
+
+    # -- settings
+
+    def _terms(self) -> deciding.Terms:
+        config = self.config
+        users = configuring.users_path(config) is not None
+        methods = (("anonymous",) if configuring.anonymous_allowed(config) else ()) + (("password",) if users else ())
+        return deciding.Terms(
+            server=f"{self.server_id:016x}",
+            software=f"fairlead {VERSION}",
+            subscriptions_max=config.limits.subscriptions_per_client,
+            registrations_max=config.limits.registrations_per_client,
+            requests_max=config.limits.requests_per_client,
+            hold_ns=int(config.requests.hold_s * 1e9),
+            by_outstanding=config.requests.balance == "fewest-outstanding",
+            refuse_duplicates=config.security.duplicate_instance == "refuse",
+            frame_max=config.limits.frame_max,
+            header_max=config.limits.header_max,
+            body_max=config.limits.body_max,
+            auth=methods,
+        )
+
+    def _rule(self) -> Rule:
+        fairness = self.config.fairness
+        return Rule(fairness.router_rule == "round-complete", fairness.simple_messages, fairness.resume_below)
