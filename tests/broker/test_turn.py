@@ -21,7 +21,10 @@ from fairlead.wire import kinds
 from fairlead.wire.headers import encode_headers
 from tests.broker.world import TWINS, World, both_twins
 
-requirement = pytest.mark.requirement
+
+def requirement(id_: str) -> pytest.MarkDecorator:
+    """The machine alone keeps its part of the requirement; `tests/processes` shows the whole."""
+    return pytest.mark.requirement(id_, state="half", note="the router's machine alone")
 
 
 @pytest.fixture(params=TWINS, ids=lambda twin: twin.name)

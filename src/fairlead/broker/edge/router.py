@@ -60,8 +60,7 @@ class Router:
         self._wake_managers = [start.fds[f"wake-manager-{i}"] for i in managers]
         self._active = start.mode == "active"
         self._stopped = False
-        self._epoll = select.epoll()
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._epoll = select.epoll()  # watches `wake` only while this router serves: it has it in common with the standby
         self._control_fd = -1
         self._watch_control()
         self._load_rules()
@@ -109,7 +108,7 @@ class Router:
         events = self._epoll.poll(timeout_s)
         for fd, _ in events:
             if fd == self._wake:
-                os.read(self._wake, 8)
+                os.eventfd_read(self._wake)
             else:
                 self._obey()
         return bool(events)
@@ -152,6 +151,7 @@ class Router:
         )
         self.turn.log_limit = self._give_memory(found.flips if found else 0, found.log_end if found else 0)
         self.turn.start(found)
+        self._epoll.register(self._wake, select.EPOLLIN)
         now_ns, seen_ns = time.monotonic_ns(), self.counters.get(RouterCounter.LAST_TURN_NS)
         if seen_ns:
             self.counters.set(RouterCounter.LAST_PAUSE_NS, now_ns - seen_ns)
@@ -166,11 +166,15 @@ class Router:
         }  # fmt: skip
 
     def _park(self) -> None:
+        self._put_down()
+        self.control.send("parked")
+
+    def _put_down(self) -> None:
         if self.turn is not None:
             self._count()
             self.turn.awake()
             self.turn = None
-        self.control.send("parked")
+            self._epoll.unregister(self._wake)
 
     def _reload(self) -> None:
         try:
@@ -178,14 +182,11 @@ class Router:
         except FairleadError as error:
             self.control.log("error", f"The users file was not read again: {error}")
             return
-        if self.turn is not None:
-            self._park_quietly()
+        serving = self.turn is not None
+        self._put_down()
         self._follower = self._new_follower()
-        self._take_over()
-
-    def _park_quietly(self) -> None:
-        self._count()
-        self.turn = None
+        if serving:
+            self._take_over()
 
     # -- serving
 
