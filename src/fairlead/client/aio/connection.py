@@ -1,0 +1,447 @@
+"""A connection to Fairlead: the names applications use.
+
+::
+
+    async with fairlead.connect("fairlead://localhost", name="pricing-ui") as connection:
+        async with connection.subscribe("prices.>") as prices:
+            await connection.publish("prices.eur.usd", b"1.0843")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from math import inf
+from typing import Self, TypeAlias
+
+from fairlead.client.aio.asking import Ask, FanOut, Reply, ReplyStream
+from fairlead.client.aio.carrier import Carrier
+from fairlead.client.aio.identity import hello
+from fairlead.client.aio.inbox import Inbox
+from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
+from fairlead.client.aio.subscription import Subscription
+from fairlead.client.aio.talks import Acceptor, Conversation
+from fairlead.client.aio.waiting import agreed
+from fairlead.client.effects import Event
+from fairlead.client.registrations import TOPIC_HEADER
+from fairlead.client.session import Session
+from fairlead.client.target import parse
+from fairlead.errors import BadTopic, LocalProtocolError
+from fairlead.message import Message
+from fairlead.topics import validate_topic
+from fairlead.wire.headers import application_pairs, encode_headers
+from fairlead.wire.kinds import (
+    FLAG_LAST,
+    FLAG_NAMED,
+    KIND_FANOUT,
+    KIND_REQUEST,
+    TOPIC_SEPARATOR,
+)
+
+__all__ = ["Connection", "connect"]
+
+Body: TypeAlias = bytes | str
+Headers: TypeAlias = Mapping[str, bytes | str]
+AddressOf: TypeAlias = int | str
+"""A client: its uid, or its "type/instance"."""
+
+NOT_OPEN = "The connection is not open: await it, or use `async with`."
+TURN_BYTES = 65_536
+"""A program that publishes without pause lets others run after so many bytes."""
+MANY = 4096
+TOPICS_REMEMBERED_MAX = 10_000
+
+
+class Connection:
+    """One client of a server. Made by `connect`; open after `await` or inside `async with`."""
+
+    def __init__(
+        self,
+        url: str = "fairlead://localhost",
+        *,
+        name: str | None = None,
+        type: str | None = None,  # noqa: A002 - the protocol's word
+        org: str = "",
+        user: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        keep_alive_s: float = 30,
+        credit: int = 65_536,
+        reconnect: bool = True,
+        reconnect_limit_s: float = 60,
+        connect_timeout_s: float = 10,
+    ) -> None:
+        self._target = parse(url)
+        self._session = Session(
+            hello(
+                name=name,
+                type=type,
+                org=org,
+                user=self._target.user if user is None else user,
+                password=self._target.password if password is None else password,
+                credit=credit,
+                keep_alive_s=keep_alive_s,
+            )
+        )
+        self._tls = tls or (ssl.create_default_context() if self._target.tls else None)
+        self._connect_timeout_s = connect_timeout_s
+        self._reconnect_limit_s = reconnect_limit_s if reconnect else 0.0
+        self._opened: Carrier | None = None
+        self._listeners: list[Callable[[Event], None]] = [self._count_interruptions]
+        self._topics: dict[str | tuple[str, ...], bytes] = {}
+        self._inbox: Inbox
+
+    # Its life.
+
+    def __await__(self) -> Generator[object, None, Self]:
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
+        if self._opened is None:
+            self._opened = carrier = Carrier(
+                self._session,
+                self._target,
+                self._tls,
+                connect_timeout_s=self._connect_timeout_s,
+                reconnect_limit_s=self._reconnect_limit_s,
+            )
+            carrier.listeners = self._listeners
+            self._session.inbox = self._inbox = Inbox(carrier)
+            await carrier.open()
+        return self
+
+    async def close(self) -> None:
+        """Say goodbye; everything sent before it is taken in by the server."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def __aenter__(self) -> Self:
+        return await self._open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def _carrier(self) -> Carrier:
+        if self._opened is None:
+            raise LocalProtocolError(NOT_OPEN)
+        return self._opened
+
+    @property
+    def closed(self) -> bool:
+        """Is it closed for good?"""
+        return self._opened is not None and self._opened.ended is not None
+
+    @property
+    def connected(self) -> bool:
+        """Is there a live connection at this moment?"""
+        return self._session.is_live
+
+    @property
+    def uid(self) -> int:
+        """The number by which others address this client; another one after a reconnect, the same after a move."""
+        return self._session.uid
+
+    @property
+    def type(self) -> str:
+        return self._session.hello.type
+
+    @property
+    def instance(self) -> str:
+        return self._session.hello.instance
+
+    @property
+    def address(self) -> str:
+        """`type/instance`: the name by which others address this client, also after a reconnect."""
+        return f"{self.type}/{self.instance}"
+
+    @property
+    def server(self) -> str:
+        """The server's id."""
+        link = self._session.link
+        return link.confirm.server if link is not None else ""
+
+    def on_event(self, callback: Callable[[Event], None]) -> None:
+        """Hear of `lost`, `reconnected`, `moved`, `undelivered` and `closed`."""
+        self._listeners.append(callback)
+
+    def _count_interruptions(self, event: Event) -> None:
+        if event.name == "lost":
+            for entry in self._session.dispatch.entries.values():
+                if isinstance(entry.sink, Subscription):
+                    entry.sink.interruptions += 1
+
+    # Broadcast.
+
+    def subscribe(self, pattern: str, *, no_local: bool = False, buffer: int = 65_536) -> Subscription:
+        """Messages of all topics the pattern stands for; `no_local` leaves out what this client publishes itself.
+
+        While more than `buffer` messages wait here, the server is given no further credit.
+        """
+        return Subscription(self._carrier, pattern, no_local=no_local, buffer=buffer)
+
+    async def publish(
+        self,
+        topic: str | Sequence[str],
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        reply_to: str | None = None,
+    ) -> None:
+        """Send to all subscribers of a topic, or of several; fire and forget."""
+        carrier = self._opened or self._carrier
+        if carrier.brake:
+            await carrier.room()
+        section = self._section(headers, reply_to) if headers or reply_to else b""
+        session = self._session
+        session.publish(
+            self._topics.get(topic) or self._topic(topic) if isinstance(topic, str) else self._topic(topic),
+            section,
+            body if isinstance(body, bytes) else as_bytes(body),
+        )
+        if session.out_bytes > TURN_BYTES:
+            carrier.flush()
+            await asyncio.sleep(0)
+        else:
+            carrier.pushed()
+
+    async def publish_many(self, topic: str, bodies: Iterable[Body], headers: Headers | None = None) -> None:
+        """Publish each of `bodies` to one topic: the fast way for many."""
+        carrier, session = self._carrier, self._session
+        wire_topic = self._topic(topic)
+        section = self._section(headers, None) if headers else b""
+        everything = [body if isinstance(body, bytes) else as_bytes(body) for body in bodies]
+        for batch in _slices(everything):
+            if carrier.brake:
+                await carrier.room()
+            session.publish_many(wire_topic, section, batch)
+            if session.out_bytes > TURN_BYTES:
+                carrier.flush()
+                await asyncio.sleep(0)
+        carrier.pushed()
+
+    async def flush(self) -> None:
+        """Wait until the server has taken in everything said so far."""
+        await self._carrier.room()
+        answer, wait = agreed(self._carrier)
+        self._session.ping(answer)
+        await wait
+
+    # Request and response.
+
+    async def request(
+        self,
+        topic: str,
+        body: Body = b"",
+        *,
+        timeout: float | None = 1.0,
+        headers: Headers | None = None,
+        to: AddressOf | None = None,
+    ) -> Message:
+        """Ask one of those who serve the topic (or `to`), and wait for the response.
+
+        Of several responses this is the first; the others are given up (see `request_stream`).
+        """
+        carrier = self._opened or self._carrier
+        session, loop = self._session, carrier.loop
+        reply = Reply(loop.create_future(), inf if timeout is None else loop.time() + timeout)
+        if carrier.brake:
+            await carrier.room(reply.deadline_s)
+        content = body if isinstance(body, bytes) else as_bytes(body)
+        if to is None and headers is None:
+            wire_topic = self._topics.get(topic) or self._topic(topic)
+            correlation = session.request(reply, KIND_REQUEST, 0, 0, wire_topic, b"", content)
+        else:
+            flags, peer, wire_topic, section = self._addressed(to, topic, headers)
+            correlation = session.request(reply, KIND_REQUEST, flags, peer, wire_topic, section, content)
+        if reply.deadline_s < carrier.deadline_at:
+            carrier.watch()
+        carrier.pushed()
+        try:
+            message = await reply.future
+        except asyncio.CancelledError:
+            session.give_up(correlation)
+            carrier.pushed()
+            raise
+        if not message.flags & FLAG_LAST:
+            session.cancel(correlation)
+            carrier.pushed()
+        return message
+
+    def request_stream(
+        self,
+        topic: str,
+        body: Body = b"",
+        *,
+        timeout: float | None = 1.0,
+        headers: Headers | None = None,
+        to: AddressOf | None = None,
+    ) -> ReplyStream:
+        """Ask one receiver, and iterate over its responses until the last."""
+        flags, peer, wire_topic, section = self._addressed(to, topic, headers)
+        return ReplyStream(self._carrier, Ask(KIND_REQUEST, flags, peer, wire_topic, section, as_bytes(body)), timeout)
+
+    def request_all(
+        self,
+        topic: str = "",
+        body: Body = b"",
+        *,
+        timeout: float | None = 1.0,
+        type: str | None = None,  # noqa: A002
+        org: str | None = None,
+        headers: Headers | None = None,
+    ) -> FanOut:
+        """Ask everybody who listens on the topic, or all of a program type or organisation, or both."""
+        if not topic and type is None and org is None:
+            raise BadTopic("A fan-out request needs a topic, a type or an organisation.")
+        pairs: list[tuple[str, bytes | str]] = [] if type is None else [(":type", type)]
+        pairs += [] if org is None else [(":org", org)]
+        pairs += application_pairs(headers) if headers else []
+        wire_topic = self._topic(topic) if topic else b""
+        ask = Ask(KIND_FANOUT, 0, 0, wire_topic, encode_headers(pairs), as_bytes(body))
+        return FanOut(self._carrier, ask, timeout)
+
+    async def respond(self, topic: str, handler: Handler) -> Registration:
+        """Serve requests for a topic with `handler(request)`: a function, a coroutine function or a generator."""
+        validate_topic(topic)
+        responder = Responder(self._carrier, topic, handler)
+        await responder.start()
+        return responder
+
+    def serve(self, topic: str) -> RequestQueue:
+        """Serve requests for a topic from a loop: `async for request in requests: await request.reply(…)`."""
+        validate_topic(topic)
+        return RequestQueue(self._carrier, topic)
+
+    # Conversations.
+
+    def converse(self, topic: str, *, to: AddressOf | None = None) -> Conversation:
+        """Talk to one of those who accept conversations on the topic, and always to the same one."""
+        flags, peer, wire_topic, section = self._addressed(to, topic, None)
+        return Conversation(self._carrier, topic=topic, address=(flags, peer, wire_topic), headers=section)
+
+    def accept(self, topic: str = "") -> Acceptor:
+        """Conversations others begin on the topic; without a topic, those addressed to this client itself."""
+        if topic:
+            validate_topic(topic)
+        return Acceptor(self._carrier, topic)
+
+    # Between two applications.
+
+    async def send_to(self, address: AddressOf, body: Body, *, headers: Headers | None = None) -> None:
+        """One-way to one client. If there is none the event `undelivered` tells, later."""
+        if self._carrier.brake:
+            await self._carrier.room()
+        flags, peer, name, section = self._addressed(address, "", headers)
+        self._session.send_to(flags, peer, name, section, as_bytes(body))
+        self._carrier.pushed()
+
+    def inbox(self) -> Inbox:
+        """What others sent to this client with `send_to`."""
+        if self._opened is None:
+            raise LocalProtocolError(NOT_OPEN)
+        self._inbox.open()
+        return self._inbox
+
+    async def call(
+        self, address: AddressOf, body: Body = b"", *, timeout: float | None = 1.0, headers: Headers | None = None
+    ) -> Message:
+        """Ask one client directly; it answers with `respond_direct`."""
+        return await self.request("", body, timeout=timeout, headers=headers, to=address)
+
+    async def respond_direct(self, handler: Handler) -> Registration:
+        """Serve what is addressed to this client itself, by uid or name."""
+        responder = Responder(self._carrier, "", handler)
+        await responder.start()
+        return responder
+
+    # Inside.
+
+    def _topic(self, topic: str | Sequence[str]) -> bytes:
+        """Checked and encoded, once per topic."""
+        key = topic if isinstance(topic, str) else tuple(topic)
+        known = self._topics.get(key)
+        if known is None:
+            topics = [key] if isinstance(key, str) else key
+            if not topics:
+                raise BadTopic("There is no topic to publish to.")
+            for one in topics:
+                validate_topic(one)
+            if len(self._topics) >= TOPICS_REMEMBERED_MAX:
+                self._topics.clear()
+            known = self._topics[key] = TOPIC_SEPARATOR.join(topics).encode()
+        return known
+
+    def _section(self, headers: Headers | None, reply_to: str | None) -> bytes:
+        pairs: list[tuple[str, bytes | str]] = []
+        if reply_to is not None:
+            validate_topic(reply_to)
+            pairs.append((":reply", reply_to))
+        if headers:
+            pairs += application_pairs(headers)
+        return encode_headers(pairs)
+
+    def _addressed(self, to: AddressOf | None, topic: str, headers: Headers | None) -> tuple[int, int, bytes, bytes]:
+        """Flags, peer, topic and headers of a message to a client, or to whoever serves the topic."""
+        pairs = application_pairs(headers) if headers else []
+        if to is None:
+            return 0, 0, self._topic(topic), encode_headers(pairs)
+        wire_topic = self._topic(topic) if topic else b""
+        if isinstance(to, int):
+            return 0, to, wire_topic, encode_headers(pairs)
+        kind, slash, instance = to.partition("/")
+        if not (kind and slash and instance):
+            raise LocalProtocolError(f"{to!r} is neither a uid nor `type/instance`.")
+        if topic:
+            pairs.insert(0, (TOPIC_HEADER, topic))
+        return FLAG_NAMED, 0, to.encode(), encode_headers(pairs)
+
+
+def connect(
+    url: str = "fairlead://localhost",
+    *,
+    name: str | None = None,
+    type: str | None = None,  # noqa: A002
+    org: str = "",
+    user: str | None = None,
+    password: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    keep_alive_s: float = 30,
+    credit: int = 65_536,
+    reconnect: bool = True,
+    reconnect_limit_s: float = 60,
+    connect_timeout_s: float = 10,
+) -> Connection:
+    """A connection, to be awaited or used with `async with`.
+
+    `type` is the program's, `name` this instance of it; with a name alone, the instance is made from it and is
+    unique. `credit` is how many unread messages the server may send ahead. After a loss the connection is made
+    again for up to `reconnect_limit_s`.
+    """
+    return Connection(
+        url,
+        name=name,
+        type=type,
+        org=org,
+        user=user,
+        password=password,
+        tls=tls,
+        keep_alive_s=keep_alive_s,
+        credit=credit,
+        reconnect=reconnect,
+        reconnect_limit_s=reconnect_limit_s,
+        connect_timeout_s=connect_timeout_s,
+    )
+
+
+def _slices(bodies: list[bytes]) -> Iterable[list[bytes]]:
+    """Portions of at most MANY bodies and about a MiB."""
+    at, size = 0, 0
+    for index, body in enumerate(bodies):
+        size += len(body)
+        if size > 1 << 20 or index - at >= MANY:
+            yield bodies[at : index + 1]
+            at, size = index + 1, 0
+    if at < len(bodies):
+        yield bodies[at:]

@@ -1,0 +1,167 @@
+"""A connection for programs without an event loop; the names are those of the asynchronous one.
+
+::
+
+    with fairlead.sync.connect("fairlead://localhost") as connection:
+        print(connection.request("pricing", b"EURUSD").body)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from fairlead.client.aio.connection import AddressOf, Body, Headers
+from fairlead.client.aio.connection import Connection as AioConnection
+from fairlead.client.effects import Event
+from fairlead.client.sync.runner import Runner
+from fairlead.client.sync.serving import Registered, Requests, SyncHandler, Talk, Talks, on_threads
+from fairlead.client.sync.subscription import Queue, Replies, Subscription
+from fairlead.message import Message
+
+__all__ = ["Connection", "connect"]
+
+THREADS_MAX = 16
+
+
+class Connection:
+    """Open from the beginning; every call waits. May be used by several threads."""
+
+    def __init__(self, url: str = "fairlead://localhost", **options: Any) -> None:
+        inner = AioConnection(url, **options)
+        self._runner = Runner()
+        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="fairlead-handler")
+        self._inner = inner
+        try:
+            self._runner.run(self._inner._open())
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self) -> None:
+        """Say goodbye; everything sent before it is taken in by the server."""
+        if not self._runner.loop.is_closed():
+            try:
+                self._runner.run(self._inner.close())
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        self._runner.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    @property
+    def connected(self) -> bool:
+        return self._inner.connected
+
+    @property
+    def uid(self) -> int:
+        return self._inner.uid
+
+    @property
+    def address(self) -> str:
+        return self._inner.address
+
+    @property
+    def server(self) -> str:
+        return self._inner.server
+
+    def on_event(self, callback: Callable[[Event], None]) -> None:
+        """Hear of `lost`, `reconnected`, `moved`, `undelivered`, `closed`; called on the connection's own thread."""
+        self._inner.on_event(callback)
+
+    # Broadcast.
+
+    def subscribe(self, pattern: str, *, no_local: bool = False, buffer: int = 65_536) -> Subscription:
+        made = self._runner.call(lambda: self._inner.subscribe(pattern, no_local=no_local, buffer=buffer))
+        return Subscription(self._runner, made)
+
+    def publish(
+        self, topic: str | Sequence[str], body: Body, *, headers: Headers | None = None, reply_to: str | None = None
+    ) -> None:
+        self._runner.run(self._inner.publish(topic, body, headers=headers, reply_to=reply_to))
+
+    def publish_many(self, topic: str, bodies: Iterable[Body], headers: Headers | None = None) -> None:
+        self._runner.run(self._inner.publish_many(topic, list(bodies), headers))
+
+    def flush(self) -> None:
+        """Wait until the server has taken in everything said so far."""
+        self._runner.run(self._inner.flush())
+
+    # Request and response.
+
+    def request(
+        self,
+        topic: str,
+        body: Body = b"",
+        *,
+        timeout: float | None = 1.0,
+        headers: Headers | None = None,
+        to: AddressOf | None = None,
+    ) -> Message:
+        return self._runner.run(self._inner.request(topic, body, timeout=timeout, headers=headers, to=to))
+
+    def request_stream(
+        self, topic: str, body: Body = b"", *, timeout: float | None = 1.0, to: AddressOf | None = None
+    ) -> Queue[Message]:
+        made = self._runner.call(lambda: self._inner.request_stream(topic, body, timeout=timeout, to=to))
+        return Queue(self._runner, made)
+
+    def request_all(
+        self,
+        topic: str = "",
+        body: Body = b"",
+        *,
+        timeout: float | None = 1.0,
+        type: str | None = None,  # noqa: A002
+        org: str | None = None,
+    ) -> Replies:
+        made = self._runner.call(lambda: self._inner.request_all(topic, body, timeout=timeout, type=type, org=org))
+        return Replies(self._runner, made)
+
+    def respond(self, topic: str, handler: SyncHandler) -> Registered:
+        """Serve requests with `handler(request)`, on a thread of a pool."""
+        made = self._inner.respond(topic, on_threads(self._runner, self._pool, handler))
+        return Registered(self._runner, self._runner.run(made))
+
+    def serve(self, topic: str) -> Requests:
+        return Requests(self._runner, self._runner.call(lambda: self._inner.serve(topic)))
+
+    # Conversations.
+
+    def converse(self, topic: str, *, to: AddressOf | None = None) -> Talk:
+        return Talk(self._runner, self._runner.call(lambda: self._inner.converse(topic, to=to)))
+
+    def accept(self, topic: str = "") -> Talks:
+        return Talks(self._runner, self._runner.call(lambda: self._inner.accept(topic)))
+
+    # Between two applications.
+
+    def send_to(self, address: AddressOf, body: Body, *, headers: Headers | None = None) -> None:
+        self._runner.run(self._inner.send_to(address, body, headers=headers))
+
+    def inbox(self) -> Queue[Message]:
+        return Queue(self._runner, self._runner.call(self._inner.inbox))
+
+    def call(self, address: AddressOf, body: Body = b"", *, timeout: float | None = 1.0) -> Message:
+        return self._runner.run(self._inner.call(address, body, timeout=timeout))
+
+    def respond_direct(self, handler: SyncHandler) -> Registered:
+        made = self._inner.respond_direct(on_threads(self._runner, self._pool, handler))
+        return Registered(self._runner, self._runner.run(made))
+
+
+def connect(url: str = "fairlead://localhost", **options: Any) -> Connection:
+    """An open connection; the options are those of `fairlead.connect`."""
+    return Connection(url, **options)
