@@ -1,0 +1,73 @@
+"""The command `fairlead`. Each sub-command is imported only when it is used, so that `fairlead --help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+from fairlead.runtime.version import VERSION
+
+# Name of the sub-command: (module, object in it, what `fairlead --help` says).
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "serve": ("fairlead.cli.serve", "serve", "Start the server."),
+    "status": ("fairlead.cli.status", "status", "Show what a running server is doing."),
+    "update": ("fairlead.cli.update", "update", "Replace programs of a running server, connections kept."),
+    "drain": ("fairlead.cli.update", "drain", "Take a connection manager out of service."),
+    "reload": ("fairlead.cli.update", "reload_command", "Have users and rules read again."),
+    "stop": ("fairlead.cli.update", "stop", "Stop a running server in order."),
+    "pub": ("fairlead.cli.traffic", "pub", "Publish messages to a topic."),
+    "sub": ("fairlead.cli.traffic", "sub", "Print the messages of topics."),
+    "request": ("fairlead.cli.traffic", "request", "Send requests and print the answers."),
+    "respond": ("fairlead.cli.traffic", "respond", "Serve requests for a topic."),
+    "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
+    "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),
+    "user": ("fairlead.cli.user", "user_group", "Who may connect, and to do what."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows the names of its commands, and imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, _, sentence) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + _nearest(args[0]), ctx) from None
+
+
+def _nearest(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="fairlead")
+def main(**_: Any) -> None:
+    """Message-oriented middleware: one install, every message accounted for, updated under load.
+
+    \b
+    Begin with:
+      fairlead serve                     the server, on 127.0.0.1:7400
+      fairlead sub 'demo.>'              in a second terminal
+      fairlead pub demo.hello world      in a third
+    """

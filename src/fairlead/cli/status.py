@@ -1,0 +1,203 @@
+"""`fairlead status`: what a running server is doing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from fairlead.cli.options import as_json_option, one_sentence, run_of, which_server
+from fairlead.runtime.admin import answer_of
+
+
+@click.command()
+@which_server
+@as_json_option
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two.")
+@click.option("--connections", "with_connections", is_flag=True, help="Every connection, one by one.")
+@click.option("--handle", metavar="H", help="What is known of one stored message.")
+@one_sentence
+def status(
+    server: str | None,
+    data: str | None,
+    as_json: bool,
+    watch: bool,
+    interval: float,
+    with_connections: bool,
+    handle: str | None,
+) -> None:
+    """Show components, managers, connections, stored messages and the updates so far.
+
+    Works while router or managers are stopped: everything is read from the state store.
+
+    \b
+    Examples:
+      fairlead status
+      fairlead status --connections --server fairlead://127.0.0.1:7400
+      fairlead status --json | jq .stored
+      fairlead status --watch
+    """
+    run = run_of(server, data)
+    number = None if handle is None else int(handle, 0)
+    try:
+        while True:
+            report = answer_of(run, "status", handle=number)["status"]
+            if as_json:
+                click.echo(json.dumps(report, indent=None if watch else 2))
+            else:
+                if watch:
+                    click.clear()
+                show(report, with_connections)
+            if not watch:
+                return
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+def show(report: dict[str, Any], with_connections: bool) -> None:
+    """The report as tables."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+    def table(title: str, *columns: str) -> Table:
+        made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_edge=False)
+        for column in columns:
+            made.add_column(column, justify="right" if column in NUMBERS else "left", no_wrap=column != "reason")
+        return made
+
+    console.print(
+        f"[bold]Fairlead {report['version']}[/bold] on {', '.join(report['listen'])}, up {_span(report['uptime_s'])}, "
+        f"{report['mode']} store in {report['store']}\n"
+    )
+    components = table("Components", "component", "state", "version", "pid", "started", "generation", "python")
+    for one in report["components"]:
+        name = f"{one['role']} {one['index']}" if one["role"] == "manager" else one["role"]
+        components.add_row(
+            name,
+            one["state"],
+            one["version"],
+            str(one["pid"]),
+            _when(one["started_ns"]),
+            str(one["generation"]),
+            one["python"],
+        )
+    console.print(components, "")
+    managers = table(
+        "Managers",
+        "manager",
+        "connections",
+        "reading",
+        "queue",
+        "counted",
+        "instructions",
+        "in",
+        "out",
+        "stored",
+        "bytes",
+        "up",
+        "down",
+    )
+    for one in report["managers"]:
+        managers.add_row(
+            str(one["index"]) + (" draining" if one["draining"] else ""),
+            str(one["connections"]),
+            "yes" if one["reading"] else "STOPPED",
+            f"{one['queue']:,}",
+            f"{one['counted']:,}",
+            f"{one['instructions']:,}",
+            f"{one['counters']['messages_in']:,}",
+            f"{one['counters']['messages_out']:,}",
+            f"{one['stored']:,}",
+            f"{one['stored_bytes']:,}",
+            _share(one["up"]),
+            _share(one["down"]),
+        )
+    console.print(managers, "")
+    if report["updates"]:
+        updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
+        for one in report["updates"][-10:]:
+            updates.add_row(
+                one["component"],
+                _when(one["when_ns"]),
+                one["from_version"],
+                one["to_version"],
+                f"{one['pause_ms']:.1f}",
+                one["outcome"],
+                one["reason"],
+            )
+        console.print(updates, "")
+    if with_connections:
+        connections = table(
+            "Connections", "uid", "manager", "state", "peer", "user", "type", "instance", "org", "since"
+        )
+        for one in report["connections"]:
+            connections.add_row(
+                str(one["uid"]),
+                str(one["manager"]),
+                one["state"],
+                one["peer"],
+                one["user"],
+                one["type"],
+                one["instance"],
+                one["org"],
+                _when(one["opened_ns"]),
+            )
+        console.print(connections, "")
+    if report["message"] is not None:
+        console.print("Message", report["message"])
+    console.print(
+        f"{len(report['connections'])} connections, {_known(report['attachments'])} attachments, "
+        f"{_known(report['subscriptions'])} subscriptions, {_known(report['registrations'])} registrations, "
+        f"{_known(report['requests_open'])} open requests; {report['stored']:,} messages stored "
+        f"({report['stored_bytes']:,} bytes), {report['messages_given_up']:,} given up"
+    )
+    faults = report["accounting_faults"], report["safety_tick_finds"]
+    style = "green" if faults == (0, 0) else "bold red"
+    console.print(f"[{style}]{faults[0]} accounting faults, {faults[1]} lost wake-ups[/{style}]")
+    for note in report["notes"]:
+        console.print(f"[yellow]{note}[/yellow]")
+
+
+NUMBERS = {
+    "pid",
+    "generation",
+    "connections",
+    "queue",
+    "counted",
+    "instructions",
+    "in",
+    "out",
+    "stored",
+    "bytes",
+    "up",
+    "down",
+    "pause ms",
+}
+
+
+def _known(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return f"{len(value) if isinstance(value, list) else value:,}"
+
+
+def _share(ring: dict[str, int]) -> str:
+    return f"{100 * ring['bytes'] / ring['capacity']:.0f} %"
+
+
+def _when(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9).strftime("%m-%d %H:%M:%S")
+
+
+def _span(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{int(seconds):02d}"

@@ -1,0 +1,398 @@
+"""Who is in which post: one active router, one active dispatcher, a warm standby of each, and the managers.
+
+A post is never left empty for longer than it takes: when the active one dies, the standby is activated at once and a
+new standby started; when a manager dies, a successor gets the same rings. `restart` says when to give up. Live
+updates (`replacing`) and moves of managers (`moving`) take a post over while they last.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairlead.runtime import children, packets, restart
+from fairlead.runtime.children import Child
+from fairlead.runtime.config import Config, to_wire
+from fairlead.runtime.logbook import Logbook
+from fairlead.runtime.loop import Loop
+from fairlead.runtime.plumbing import Plumbing
+from fairlead.runtime.rundir import ChildNote, write_note
+
+REPLACED_LIVE = ("router", "dispatcher")
+SETTLE_S = 0.02
+
+
+class Holder(Protocol):
+    """Somebody who looks after a post for a while: a live update, a move."""
+
+    def on_ready(self, child: Child) -> None: ...
+    def on_active(self, child: Child) -> None: ...
+    def on_parked(self, child: Child) -> None: ...
+    def on_died(self, child: Child, status: int) -> bool:
+        """True: dealt with; False: what usually happens shall happen."""
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """One place to be filled."""
+
+    role: str
+    index: int
+    python: str
+    active: Child | None = None
+    spare: Child | None = None
+    attempts: int = 0
+    halted: str = ""  # why no further process is started for it
+    waiting: bool = False  # a start is due after a pause
+    holder: Holder | None = None
+
+    @property
+    def name(self) -> str:
+        return f"manager {self.index}" if self.role == "manager" else self.role
+
+
+class Pool:
+    """All posts of one server."""
+
+    def __init__(
+        self,
+        *,
+        loop: Loop,
+        log: Logbook,
+        config: Config,
+        run: Path,
+        store: Path,
+        server_id: int,
+        managers: int,
+        plumbing: Plumbing,
+        python: str,
+        on_ready: Callable[[], None],
+        on_halt: Callable[[str], None],
+        on_takeover: Callable[[Child, Child], None],
+    ) -> None:
+        self._loop = loop
+        self._log = log
+        self.config = config
+        self._run = run
+        self._store = store
+        self._server_id = server_id
+        self._managers = managers
+        self._plumbing = plumbing
+        self._on_ready = on_ready
+        self._on_halt = on_halt
+        self._on_takeover = on_takeover
+        self._predecessors: dict[Child, Child] = {}  # who takes over from whom after a death
+        self.generation = 0
+        self.ready = False
+        self.stopping = False
+        self.children: dict[int, Child] = {}
+        self.adoptable: dict[int, ChildNote] = {}
+        self.posts: dict[str, Post] = {role: Post(role, 0, python) for role in REPLACED_LIVE}
+        self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
+
+    # --- Filling posts --------------------------------------------------------------------------------------------
+    def all_posts(self) -> Iterator[Post]:
+        yield from self.posts.values()
+        yield from self.managers
+
+    def fill_all(self) -> None:
+        """Start, concurrently, whatever is missing."""
+        for post in self.all_posts():
+            self.fill(post)
+
+    def fill(self, post: Post) -> None:
+        """Make sure somebody is, or will be, in this post; and beside it a standby, once the server is ready."""
+        if self.stopping or post.halted or post.waiting or post.holder is not None:
+            return
+        if post.active is None:
+            if post.spare is not None:
+                self._promote(post, post.spare)
+            else:
+                post.active = self.start(post, "active", post.python)
+        if post.spare is None and post.role in REPLACED_LIVE and self.ready:
+            post.spare = self.start(post, "standby", post.python)
+
+    def start(self, post: Post, mode: str, python: str) -> Child | None:
+        """A new process for a post; None (and another try later) if not even that is possible."""
+        self.generation += 1
+        try:
+            child = children.spawn(
+                post.role,
+                post.index,
+                python=python,
+                run=self._run,
+                log_fd=self._log.fd,
+                generation=self.generation,
+                mode=mode,
+            )
+        except OSError as error:
+            self._log.error(post.name, f"cannot be started from {python}: {error.strerror}")
+            self._after_end(post, restart.CANNOT_START, 0.0)
+            return None
+        self._register(child)
+        self._loop.call_after(self.config.limits.ready_s, lambda: self._check_ready(child))
+        return child
+
+    def _register(self, child: Child) -> None:
+        self.children[child.pid] = child
+        self._loop.watch(child.pidfd, lambda: self._on_end(child))
+        self.write_note()
+
+    def _check_ready(self, child: Child) -> None:
+        if child.pid in self.children and not child.ready_s and not child.told:
+            self._log.error(child.name, f"was not ready within {self.config.limits.ready_s:g} s", pid=child.pid)
+            child.kill()
+
+    def _check_active(self, child: Child) -> None:
+        if child.pid in self.children and child.asked_s and self.post_of(child).holder is None:
+            self._log.error(child.name, "did not take over in time", pid=child.pid)
+            child.kill()
+
+    def _promote(self, post: Post, child: Child) -> None:
+        """The standby becomes the active one, at once or as soon as it is ready."""
+        post.active, post.spare = child, None
+        self.activate(child)
+
+    def activate(self, child: Child) -> None:
+        """Tell it to take over; if it is frozen itself, it is killed and the next one's turn comes."""
+        child.asked_s = child.asked_s or self._loop.now_s()
+        if not child.ready_s:
+            child.promoted = True
+            return
+        child.send("activate")
+        self._loop.call_after(self.config.limits.ready_s / 2, lambda: self._check_active(child))
+
+    # --- What children say ----------------------------------------------------------------------------------------
+    def on_connect(self, sock: socket.socket) -> None:
+        """Somebody connected to the supervisor's socket; its first packet says who."""
+        sock.setblocking(False)
+        receiver = packets.Receiver(sock)
+        fd = sock.fileno()
+
+        def first() -> None:
+            try:
+                received = receiver.receive()
+            except BlockingIOError:
+                return
+            except (OSError, ValueError):
+                received = None
+            self._loop.forget(fd)
+            child = None if received is None else self._child_of(received.message)
+            if received is None or child is None:
+                receiver.drop()
+                sock.close()
+                return
+            child.attach(sock, receiver)
+            self._loop.watch(fd, lambda: self._on_packets(child))
+            self._on_hello(child, received)
+
+        self._loop.watch(fd, first)
+
+    def _child_of(self, hello: dict[str, Any]) -> Child | None:
+        pid = hello.get("pid")
+        if not isinstance(pid, int):
+            return None
+        if pid in self.children:
+            return self.children[pid]
+        note = self.adoptable.pop(pid, None)
+        child = None if note is None else children.adopt(note)
+        if child is not None:
+            self._register(child)
+        return child
+
+    def _on_hello(self, child: Child, received: packets.Received) -> None:
+        hello = received.message
+        child.version, child.python = hello["version"], hello["python"]
+        child.started_ns = hello["started_ns"]
+        if hello["state"] == "new":
+            child.state = "loading"
+            child.send(
+                "start",
+                self._plumbing.fds_for(child.role, child.index),
+                config=to_wire(self.config),
+                store=str(self._store),
+                managers=self._managers,
+                server_id=self._server_id,
+                generation=child.generation,
+                mode=child.mode,
+            )
+            return
+        child.state = hello["state"]
+        child.generation = hello["generation"]
+        child.ready_s = self._loop.now_s()
+        self.generation = max(self.generation, child.generation)
+        self._plumbing.take(child.role, child.index, received.fds)
+        self._log.info(child.name, f"adopted, {child.state}", pid=child.pid, version=child.version)
+        self._place(child)
+
+    def _place(self, child: Child) -> None:
+        """Put an adopted child into its post."""
+        post = self.post_of(child)
+        if child in (post.active, post.spare) or post.holder is not None:
+            return  # one we know, whose line was lost and found
+        if child.state == "active" and post.active is None:
+            post.active = child
+        elif child.state in ("standby", "parked") and post.spare is None:
+            post.spare = child
+        else:
+            self.dismiss(child)
+
+    def _on_packets(self, child: Child) -> None:
+        while child.receiver is not None:
+            try:
+                received = child.receiver.receive()
+            except BlockingIOError:
+                return
+            except (OSError, ValueError):
+                received = None
+            if received is None:
+                assert child.sock is not None
+                self._loop.forget(child.sock.fileno())
+                child.sock.close()
+                child.sock = child.receiver = None
+                return
+            self._on_event(child, received.message)
+
+    def _on_event(self, child: Child, message: dict[str, Any]) -> None:
+        post = self.post_of(child)
+        match message.get("event"):
+            case "ready":
+                self._on_child_ready(post, child)
+            case "active":
+                child.state = "active"
+                child.pause_ns = int(message.get("pause_ns", 0))
+                predecessor = self._predecessors.pop(child, None)
+                if predecessor is not None:
+                    self._on_takeover(predecessor, child)
+                if post.holder is not None:
+                    post.holder.on_active(child)
+                child.asked_s = 0.0
+            case "parked":
+                child.state = "parked"
+                if post.holder is not None:
+                    post.holder.on_parked(child)
+            case "log":
+                self._log.write(
+                    str(message.get("level", "info")), child.name, str(message.get("text", "")), pid=child.pid
+                )
+            case "failed":
+                child.failure = str(message.get("text", ""))
+                self._log.error(child.name, f"cannot go on: {child.failure}", pid=child.pid)
+            case _:
+                pass
+
+    def _on_child_ready(self, post: Post, child: Child) -> None:
+        child.ready_s = self._loop.now_s()
+        child.state = child.mode
+        self._log.info(child.name, f"ready, {child.mode}", pid=child.pid, version=child.version)
+        if child.promoted:
+            child.promoted = False
+            self.activate(child)
+        if post.holder is not None:
+            post.holder.on_ready(child)
+        if child.role == "manager" and self.ready:
+            self.tell_of_manager("replaced", child.index)
+        self.check_all_ready()
+
+    def check_all_ready(self) -> None:
+        """Once every post has somebody ready in it, the server is ready and gets its standbys."""
+        if not self.ready and not self.stopping and all(p.active and p.active.ready_s for p in self.all_posts()):
+            self.ready = True
+            self._on_ready()
+            self.fill_all()
+
+    def tell_of_manager(self, command: str, manager: int) -> None:
+        """Router and dispatcher, active and standby, hear that a manager was replaced or is given up."""
+        for child in self.children.values():
+            if child.role in REPLACED_LIVE and child.state in ("active", "standby", "parked"):
+                child.send(command, manager=manager)
+
+    # --- Ends -----------------------------------------------------------------------------------------------------
+    def _on_end(self, child: Child) -> None:
+        """A process has ended: first of all fill its post again, then tell."""
+        status = child.reap()
+        now_s = self._loop.now_s()
+        post = self.post_of(child)
+        was_active = post.active is child
+        settle_s = 0.0
+        if was_active:
+            post.active = None
+        if post.spare is child:
+            post.spare = None
+        if was_active and post.holder is None and post.spare is not None and not self.stopping and not child.told:
+            self._predecessors[post.spare] = child
+            post.spare.asked_s = now_s
+            self._promote(post, post.spare)
+            settle_s = SETTLE_S  # the takeover first: starting a process costs time the successor could use
+        if child.sock is not None:
+            self._loop.forget(child.sock.fileno())
+        self._loop.forget(child.pidfd)
+        child.close()
+        del self.children[child.pid]
+        self._predecessors.pop(child, None)
+        self._loop.call_after(settle_s, lambda: self._settle(post, child, status, now_s))
+
+    def _settle(self, post: Post, child: Child, status: int, ended_s: float) -> None:
+        """Tell of an end, and see to it that the post has all it needs again."""
+        if child.told and status == 0:
+            self._log.info(child.name, "ended as told", pid=child.pid)
+        else:
+            self._log.write(
+                "info" if child.told else "warning", child.name, f"ended {restart.describe(status)}", pid=child.pid
+            )
+        self.write_note()
+        if self.stopping:
+            return
+        if post.holder is not None and post.holder.on_died(child, status):
+            return
+        if child.told:
+            self.fill(post)
+        else:
+            self._after_end(post, status, ended_s - child.ready_s if child.ready_s else 0.0, child.failure)
+
+    def _after_end(self, post: Post, status: int, lived_s: float, failure: str = "") -> None:
+        decision = restart.on_exit(status, lived_s, post.attempts)
+        if isinstance(decision, restart.Halt):
+            post.halted = failure or decision.reason
+            self._on_given_up(post, decision.reason)
+            return
+        post.attempts, post.halted = decision.attempts, ""
+        if decision.after_s <= 0:
+            self.fill(post)
+            return
+        post.waiting = True
+        self._loop.call_after(decision.after_s, lambda: self._after_pause(post))
+
+    def _after_pause(self, post: Post) -> None:
+        post.waiting = False
+        self.fill(post)
+
+    def _on_given_up(self, post: Post, reason: str) -> None:
+        if post.active is not None:
+            self._log.error(post.name, f"goes on without a standby: {reason}")
+            return
+        if post.role == "manager" and any(other.active is not None for other in self.managers):
+            self._log.error(post.name, f"given up, the other managers go on: {reason}")
+            self.tell_of_manager("exclude", post.index)
+            return
+        self._on_halt(f"The {post.name} does not work: {post.halted}. {reason.capitalize()}.")
+
+    def dismiss(self, child: Child) -> None:
+        """Ask a child to end, and see to it that it does."""
+        child.told = True
+        child.state = "stopping"
+        if not child.send("stop"):
+            child.kill()
+        self._loop.call_after(5.0, lambda: child.kill() if child.pid in self.children else None)
+
+    # --- Notes ----------------------------------------------------------------------------------------------------
+    def post_of(self, child: Child) -> Post:
+        return self.managers[child.index] if child.role == "manager" else self.posts[child.role]
+
+    def write_note(self) -> None:
+        """For a supervisor that finds our children without us."""
+        notes = [note for child in self.children.values() if (note := child.note()) is not None]
+        write_note(self._run / "children.json", notes)

@@ -1,0 +1,1 @@
+"""Who may connect (`users`), and what they may do there (`rules`)."""

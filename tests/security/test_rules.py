@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import topics
+from fairlead.security.rules import ACTIONS, ANONYMOUS, Rights, Rules, covered
+
+words = st.sampled_from(["a", "b", "ab", "ba"])
+topic_texts = st.lists(words, min_size=1, max_size=4).map(".".join)
+pattern_texts = st.builds(
+    lambda inner, last: ".".join([*inner, *last]),
+    st.lists(st.sampled_from(["a", "b", "ab", "*", "?", "a?", "??"]), max_size=3),
+    st.sampled_from([[">"], ["*"], ["a"], ["a?"]]),
+)
+
+
+@given(wanted=pattern_texts, allowed=pattern_texts, topic=topic_texts)
+def test_what_is_covered_matches_nothing_that_is_not_allowed(wanted: str, allowed: str, topic: str) -> None:
+    if covered(wanted, [allowed]) and topics.compile(wanted).matches(topic):
+        assert topics.compile(allowed).matches(topic)
+
+
+@given(topic=topic_texts, allowed=pattern_texts)
+def test_a_plain_topic_is_covered_exactly_when_it_matches(topic: str, allowed: str) -> None:
+    assert covered(topic, [allowed]) == topics.compile(allowed).matches(topic)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        ("prices.eur", "prices.>"),
+        ("prices.>", "prices.>"),
+        ("prices.eur.>", "prices.>"),
+        ("prices.*", "prices.>"),
+        ("*", ">"),
+        (">", ">"),
+        ("a.*.c", "a.*.*"),
+        ("a.b?.c", "a.*.c"),
+        ("a.bc", "a.b?"),
+        ("a.?x", "a.??"),
+        ("regex:.*", ">"),
+        ("regex:a|b", "regex:a|b"),
+        ("glob:a*", "glob:a*"),
+        ("prices.eur", "glob:prices.*"),
+        ("prices.eur", r"regex:prices\.[a-z]+"),
+    ],
+)
+def test_inside(wanted: str, allowed: str) -> None:
+    assert covered(wanted, ["nothing.like.it", allowed])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        ("prices.>", "prices.eur.*"),
+        ("prices", "prices.>"),
+        (">", "*"),
+        ("*", "a"),
+        ("a.>", "a.*"),
+        ("a.*", "a.?"),
+        ("a.??", "a.?x"),
+        ("a.b.c", "a.*"),
+        ("a", "a.*"),
+        ("regex:a", "a"),
+        ("glob:prices.*", "prices.>"),
+        ("prices.*", "glob:prices.*"),
+        ("orders", "glob:prices.*"),
+    ],
+)
+def test_outside(wanted: str, allowed: str) -> None:
+    assert not covered(wanted, [allowed])
+
+
+@pytest.mark.requirement("SRV-125", state="half", note="the decision, without a server")
+def test_an_absent_list_allows_everything_and_an_empty_one_nothing() -> None:
+    rules = Rules({"bob": Rights(publish=("a.>",), subscribe=())})
+    assert rules.allows("bob", "publish", "a.b")
+    assert not rules.allows("bob", "publish", "b")
+    assert not rules.allows("bob", "subscribe", "a.b")
+    assert rules.allows("bob", "serve", "anything")
+    assert [rules.unrestricted("bob", action) for action in ACTIONS] == [False, False, True]
+
+
+def test_every_one_of_several_topics_must_be_allowed() -> None:
+    rules = Rules({"bob": Rights(publish=("a.>", "b"))})
+    assert rules.allows("bob", "publish", "a.b\x1fb")
+    assert not rules.allows("bob", "publish", "a.b\x1fc")
+    assert not rules.allows("bob", "subscribe", "a.b\x1fc") or rules.unrestricted("bob", "subscribe")
+
+
+def test_somebody_unknown_may_do_nothing() -> None:
+    rules = Rules({"bob": Rights()})
+    assert not any(rules.allows("eve", action, "a") or rules.unrestricted("eve", action) for action in ACTIONS)
+
+
+def test_a_client_without_a_name_has_the_rights_of_anonymous() -> None:
+    assert Rules.open().allows("", "publish", "a")
+    rules = Rules({ANONYMOUS: Rights(publish=())})
+    assert not rules.allows("", "publish", "a")
+    assert rules.allows("", "subscribe", "a")
+
+
+def test_answers_are_remembered_but_not_without_bound() -> None:
+    rules = Rules({"bob": Rights(publish=("a.>",))})
+    for number in range(40_000):
+        assert rules.allows("bob", "publish", f"a.{number}")
+    assert len(rules._answers) <= 16_384
