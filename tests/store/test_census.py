@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.store import layout
 from fairlead.store.arena import Arena
-from fairlead.store.census import census, describe
+from fairlead.store.census import census, describe, handles
 
 BLOCKS = 16
 
@@ -44,6 +44,8 @@ def test_slots_of_slabs_and_runs_are_counted_and_described(buffer: bytearray) ->
     freed = put(buffer, 0, 1, 3, word=5 << layout.WORD_GENERATION_SHIFT, size=1)
     view = memoryview(buffer).toreadonly()
     assert census(view) == (2, 100_040)
+    assert handles(view, 3, 10) == [small, large]
+    assert handles(view, 3, 1) == [small]
     found = describe(view, small)
     assert found is not None
     assert (found.uid, found.body_bytes, found.relinquish_count, found.relinquish_limit) == (99, 40, 2, 3)

@@ -51,6 +51,17 @@ def live_offsets(arena: memoryview) -> list[int]:
     return found
 
 
+def handles(arena: memoryview, manager: int, most: int) -> list[int]:
+    """The handles of stored messages, at most so many."""
+    words = arena[: len(arena) // 8 * 8].cast("Q")
+    return [
+        manager << at.HANDLE_ARENA_SHIFT
+        | offset // at.HANDLE_SLOT_UNIT << at.HANDLE_SLOT_SHIFT
+        | words[offset // 8] >> at.WORD_GENERATION_SHIFT
+        for offset in live_offsets(arena)[:most]
+    ]
+
+
 def describe(arena: memoryview, handle: int) -> Stored | None:
     """Counts and limit of one handle, or None when it is not stored any more."""
     offset = (handle >> at.HANDLE_SLOT_SHIFT & at.HANDLE_SLOT_MASK) * at.HANDLE_SLOT_UNIT

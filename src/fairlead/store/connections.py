@@ -62,6 +62,9 @@ class ConnectionTable:
             return None
         uid = self._longs[at.CONNECTIONS_NEXT_UID // 8]
         self._longs[at.CONNECTIONS_NEXT_UID // 8] = uid + 1  # before use: a dispatcher that dies now wastes one
+        used = self._word(manager, at.MANAGER_USED)
+        if index >= self._words[used]:
+            self._words[used] = index + 1
         start = self._start(manager, index)
         _HEAD.pack_into(self._bytes, start + at.CONNECTION_INDEX, index, uid, now_ns, 0, 0)
         _LENGTHS.pack_into(self._bytes, start + at.CONNECTION_LENGTHS, 0, 0, 0, 0, 0)
@@ -132,17 +135,17 @@ class ConnectionTable:
 
     def begin_manager(self, manager: int, pid: int) -> None:
         """A manager begins: its pid, not draining, and a true load after a predecessor that died between two words."""
-        self._words[self._manager(manager, at.MANAGER_DRAINING) * 2] = 0
+        self._words[self._word(manager, at.MANAGER_DRAINING)] = 0
         self.set_pid(manager, pid)
         handed = self._longs[self._manager(manager, at.MANAGER_HANDED)]
         self._longs[self._manager(manager, at.MANAGER_CLOSED)] = max(0, handed - self.in_use(manager))
 
     def set_pid(self, manager: int, pid: int) -> None:
-        self._words[(at.CONNECTIONS_MANAGER_FIRST + manager * at.CONNECTIONS_MANAGER_BYTES + at.MANAGER_PID) // 4] = pid
+        self._words[self._word(manager, at.MANAGER_PID)] = pid
 
     def set_draining(self, manager: int, draining: bool = True) -> None:
         """No new connections for this manager (SRV-4)."""
-        self._words[self._manager(manager, at.MANAGER_DRAINING) * 2] = int(draining)
+        self._words[self._word(manager, at.MANAGER_DRAINING)] = int(draining)
 
     # --- Everybody's ----------------------------------------------------------------------------------------------
     @property
@@ -155,16 +158,15 @@ class ConnectionTable:
         return max(0, self._longs[base] - self._longs[base + at.MANAGER_CLOSED // 8])
 
     def draining(self, manager: int) -> bool:
-        return self._words[self._manager(manager, at.MANAGER_DRAINING) * 2] != 0
+        return self._words[self._word(manager, at.MANAGER_DRAINING)] != 0
 
     def pid(self, manager: int) -> int:
-        return self._words[
-            (at.CONNECTIONS_MANAGER_FIRST + manager * at.CONNECTIONS_MANAGER_BYTES + at.MANAGER_PID) // 4
-        ]
+        return self._words[self._word(manager, at.MANAGER_PID)]
 
     def in_use(self, manager: int) -> int:
         """Entries that are not free, counted one by one."""
-        return self.per_manager - self._states(manager).count(at.CONNECTION_FREE)
+        states = self._states(manager)
+        return len(states) - states.count(at.CONNECTION_FREE)
 
     def read(self, manager: int, index: int) -> Connection | None:
         """One entry, or None if it is free or changed hands while it was read."""
@@ -203,9 +205,15 @@ class ConnectionTable:
         assert 0 <= manager < self.managers
         return (at.CONNECTIONS_MANAGER_FIRST + manager * at.CONNECTIONS_MANAGER_BYTES + field) // 8
 
+    def _word(self, manager: int, field: int) -> int:
+        """A manager's field as a number of u32s."""
+        return self._manager(manager, 0) * 2 + field // 4
+
     def _states(self, manager: int) -> list[int]:
+        """The state words of all entries ever used; those beyond are free, and not touched to save their memory."""
         first = self._start(manager, 0) // 4
-        return self._words[first : first + self.per_manager * _ENTRY_WORDS : _ENTRY_WORDS].tolist()
+        used = min(self._words[self._word(manager, at.MANAGER_USED)], self.per_manager)
+        return self._words[first : first + used * _ENTRY_WORDS : _ENTRY_WORDS].tolist()
 
     def _indices(self, manager: int, state: int) -> list[int]:
         return [index for index, found in enumerate(self._states(manager)) if found == state]

@@ -186,6 +186,7 @@ MANAGER_HANDED: Final = 0  # u64, written by the dispatcher
 MANAGER_CLOSED: Final = 8  # u64, written by the manager
 MANAGER_DRAINING: Final = 16  # u32, written by the manager
 MANAGER_PID: Final = 20  # u32, written by the manager
+MANAGER_USED: Final = 24  # u32, written by the dispatcher: no entry from here on was ever used
 CONNECTIONS_ENTRIES: Final = 8192
 CONNECTION_BYTES: Final = 512
 

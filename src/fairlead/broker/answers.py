@@ -1,0 +1,65 @@
+"""The few frames a connection manager makes by itself, and its answer to a preface it does not speak."""
+
+from __future__ import annotations
+
+import struct
+
+from fairlead.errors import CODES
+
+__all__ = ["PREFACE", "VERSION", "error_frame", "frame", "ping_frame", "pong_frame", "preface_answer"]
+
+MAGIC = b"FLD\n"
+VERSION = 1
+PREFACE = MAGIC + struct.pack("<HH", VERSION, 0)
+
+FIXED = struct.Struct("<IBBHIIQQ")
+
+PING = 0x02
+PONG = 0x03
+ERROR = 0x44
+GO_AWAY = 0x48
+
+
+def frame(
+    kind: int,
+    *,
+    flags: int = 0,
+    topic: bytes = b"",
+    headers: bytes = b"",
+    body: bytes = b"",
+    number: int = 0,
+    correlation: int = 0,
+    peer: int = 0,
+) -> bytes:
+    """One whole frame."""
+    length = 32 + len(topic) + len(headers) + len(body)
+    fixed = FIXED.pack(length, kind, flags, len(topic), len(headers), number, correlation, peer)
+    return fixed + topic + headers + body
+
+
+def error_frame(code: str, text: str = "", number: int = 0, correlation: int = 0) -> bytes:
+    """An ERROR with its code; without a text it says what docs/errors.md says."""
+    if not text:
+        entry = CODES.get(code)
+        text = entry.sentence if entry else code
+    word = code.encode()
+    headers = b"\x04code" + struct.pack("<H", len(word)) + word
+    return frame(ERROR, headers=headers, body=text.encode(), number=number, correlation=correlation)
+
+
+def ping_frame() -> bytes:
+    return frame(PING)
+
+
+def pong_frame(correlation: int) -> bytes:
+    return frame(PONG, correlation=correlation)
+
+
+def preface_answer(first: bytes) -> tuple[str, bytes] | None:
+    """None when these eight bytes are a preface we speak; else why not, and the last word to the client."""
+    if first == PREFACE:
+        return None
+    if first[:4] == MAGIC:
+        text = f"This server speaks version {VERSION} of the protocol."
+        return "unsupported-version", error_frame("unsupported-version", text)
+    return "not-a-preface", b""

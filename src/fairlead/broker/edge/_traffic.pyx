@@ -1,0 +1,2113 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled engine of one connection manager: raw descriptors, epoll, rounds, intake and delivery.
+
+The plain twin is `traffic.py`; it says the same in fewer lines and is the better place to read the rules. What is here
+is laid out for speed: connections in one C array, pooled buffers that only busy connections hold, and no Python call
+for a message on its way in or out. Python is met only for the rare things: events, errors, TLS.
+
+A turn: wait, read every readable connection once, take messages in rounds into the up ring, publish, carry out the
+instructions of the down ring, send, account, publish.
+"""
+
+from collections import deque
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.ref cimport PyObject
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove, memset
+
+from fairlead.store._store cimport COUNTED, FINISH_FAULT, ROUND, Arena, Consumer, Producer
+
+from fairlead.broker.answers import error_frame, preface_answer
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int)
+    int epoll_ctl(int, int, int, epoll_event*)
+    int epoll_wait(int, epoll_event*, int, int)
+    enum:
+        EPOLL_CLOEXEC
+        EPOLL_CTL_ADD
+        EPOLL_CTL_DEL
+        EPOLL_CTL_MOD
+        EPOLLIN
+        EPOLLOUT
+        EPOLLERR
+        EPOLLHUP
+        EPOLLRDHUP
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t recv(int, void*, size_t, int)
+    ssize_t send(int, const void*, size_t, int)
+    int shutdown(int, int)
+    int setsockopt(int, int, int, const void*, unsigned int)
+    enum:
+        MSG_DONTWAIT
+        MSG_NOSIGNAL
+        SHUT_WR
+
+cdef extern from "netinet/tcp.h" nogil:
+    enum:
+        TCP_NODELAY
+
+cdef extern from "unistd.h" nogil:
+    int c_close "close" (int)
+    ssize_t c_read "read" (int, void*, size_t)
+    ssize_t c_write "write" (int, const void*, size_t)
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int, timespec*)
+    enum:
+        CLOCK_MONOTONIC
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline void ft_store(void* p, uint64_t v) { __atomic_store_n((uint64_t*)p, v, __ATOMIC_RELEASE); }
+    """
+    void ft_store(void*, uint64_t) noexcept nogil
+
+cdef enum:
+    IN_BYTES = 131072
+    OUT_BYTES = 131072
+    MARKS = 4096
+    SCRATCH_BYTES = 131072
+    SMALL_FRAME = 32768            # a longer message goes straight to its slot while it arrives
+    EARLY_BYTES = 16384            # what a connection may send before it is welcome
+    STOPPED_READ = 4096            # read at a time while the limit is met
+    STREAM_READ = 262144           # read at a time into a slot
+    PIECE = 1048576                # body bytes per frame
+    PASS_MESSAGES = 512            # taken before the connections are polled again
+    DRAIN_ENTRIES = 1024           # instructions before sending
+    DRAIN_BYTES = 2097152
+    FREE_FRAMES = 64               # uncounted frames of a connection in one visit
+    SENDS = 4                      # per connection and turn
+    EVENTS = 256
+    POOL_MAX = 64
+    NO_INSTRUCTION = 0xFFFFFFFF
+    UP_CONTENT = 48
+    LINGER_MS = 1000
+
+cdef enum:                         # states of a connection
+    EMPTY = 0
+    PREFACE = 1                    # its first eight bytes are awaited
+    SECURING = 2                   # a TLS filter is awaited
+    ATTACHING = 3                  # the router's CONFIRM is awaited
+    CONFIRMED = 4                  # its CONNECT is awaited
+    CONNECTING = 5                 # the router's WELCOME is awaited
+    LIVE = 6
+    CLOSING = 7                    # gone for the router; its last bytes are being sent
+    LINGER = 8                     # all is sent; its own end is awaited
+
+cdef enum:                         # what a step found
+    TOOK = 0
+    FREE = 1
+    NONE = 2
+    BLOCKED = 3
+
+cdef enum:                         # which list a connection is on
+    IDLE = 0
+    ON_READY = 1
+    ON_BLOCKED = 2
+
+cdef enum:
+    K_CONNECT = 0x01
+    K_PING = 0x02
+    K_PONG = 0x03
+    K_CREDIT = 0x04
+    K_SUBSCRIBE = 0x05
+    K_UNSUBSCRIBE = 0x06
+    K_REGISTER = 0x07
+    K_UNREGISTER = 0x08
+    K_CANCEL = 0x09
+    K_CLOSE = 0x0A
+    K_MOVE = 0x0B
+    K_PUBLISH = 0x20
+    K_REQUEST = 0x21
+    K_CONVERSE = 0x23
+    K_FANOUT = 0x24
+    K_SEND = 0x25
+    K_FRAGMENT = 0x2F
+    K_CONFIRM = 0x41
+    K_WELCOME = 0x42
+    K_MOVED = 0x49
+    F_FRAGMENTED = 0x08
+    F_IDENTITY = 0x10
+    UP_MESSAGE = 1
+    UP_CONTROL = 2
+    UP_ATTACH = 3
+    UP_GONE = 5
+    UP_UNDELIVERED = 7
+    DOWN_DELIVER = 1
+    DOWN_DELETE = 2
+    DOWN_PLAIN = 3
+    DOWN_DETACH = 4
+    IPPROTO_TCP = 6
+
+cdef struct Mark:                  # where in the stream a delivery ends
+    uint64_t end
+    uint32_t instruction
+    uint32_t size
+
+cdef struct OutBuffer:
+    OutBuffer* following
+    uint32_t start
+    uint32_t end
+    uint32_t mark_first
+    uint32_t mark_count
+    Mark marks[MARKS]
+    char data[OUT_BYTES]
+
+cdef struct Head:                  # of a delivery that has to wait; shared by its recipients
+    uint32_t references
+    uint32_t length
+    uint32_t body_length
+    uint8_t plain
+    uint8_t last                   # the connection is closed behind it
+    char* body
+    char data[1]
+
+cdef struct Waiting:
+    Head* head
+    uint32_t instruction
+
+cdef struct Instruction:
+    uint64_t handle
+    uint32_t remaining             # recipients, plus one while it is being carried out
+    int32_t record                 # in the outstanding table, or -1
+    uint32_t following
+    uint8_t touch
+    uint8_t limit
+
+cdef struct Connection:
+    uint64_t uid
+    int fd
+    uint32_t index
+    uint32_t generation
+    uint32_t interest
+    uint8_t state
+    uint8_t place                  # which list it is on
+    uint8_t eof                    # nothing more is read
+    uint8_t deaf                   # what it sent and was not taken yet does not count any more
+    uint8_t linger                 # send what is gathered before closing
+    uint8_t attached               # the router knows it
+    uint8_t polled                 # it is in the epoll set
+    uint8_t masked                 # not polled for reading for the time being
+    uint8_t dirty
+    uint8_t write_blocked
+    uint8_t unlimited
+    uint8_t pinged
+    uint8_t tls
+    uint8_t detaching
+    uint8_t drop_fragments
+    uint8_t emitting               # the head of the first waiting delivery is in the buffer already
+    uint8_t hurt                   # writing failed
+    uint32_t lost                  # deliveries given up because it ended
+    uint64_t one_more              # number of the stop in which it had its one more
+    char* data                     # input
+    uint32_t start
+    uint32_t end
+    uint32_t room
+    uint32_t skip                  # bytes of a refused frame still to come
+    uint64_t handle                # a large body on its way into its slot
+    char* body
+    char* head
+    uint32_t head_length
+    uint32_t frame_left            # of its current frame
+    uint64_t body_total
+    uint64_t body_got
+    OutBuffer* out
+    uint64_t sent
+    uint64_t queued
+    Waiting* waiting
+    uint32_t waiting_first
+    uint32_t waiting_count
+    uint32_t waiting_room
+    uint32_t emitted               # body bytes of the first waiting delivery in the buffer already
+    uint64_t waiting_bytes
+    int64_t credit
+    int64_t keep_alive_ms
+    int64_t heard_ms
+    int64_t sent_ms
+    int64_t since_ms               # of the state, where a timer runs
+
+
+cdef inline uint32_t u32(const char* p) noexcept nogil:
+    return (<const uint32_t*>p)[0]
+
+
+cdef inline uint64_t u64(const char* p) noexcept nogil:
+    return (<const uint64_t*>p)[0]
+
+
+cdef inline uint16_t u16(const char* p) noexcept nogil:
+    return (<const uint16_t*>p)[0]
+
+
+cdef inline int64_t clock_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef class Traffic:
+    """The connections of one manager and the bytes on them."""
+
+    cdef Producer up
+    cdef Consumer down
+    cdef Arena own
+    cdef list arenas
+    cdef PyObject* arena_of[256]
+    cdef Py_buffer table_view
+    cdef bint table_held
+    cdef char* table                     # outstanding records
+    cdef uint32_t* table_free
+    cdef uint32_t table_free_count
+    cdef uint32_t table_size
+    cdef int epoll
+    cdef int wake_fd
+    cdef int wake_router_fd
+    cdef Connection* connections
+    cdef uint32_t capacity
+    cdef uint32_t highest                # one above the highest index in use
+    cdef uint32_t* ready
+    cdef uint32_t ready_count
+    cdef uint32_t* blocked
+    cdef uint32_t blocked_count
+    cdef uint32_t* dirty
+    cdef uint32_t dirty_count
+    cdef uint32_t rotation
+    cdef char* scratch
+    cdef char** in_pool
+    cdef uint32_t in_pool_count
+    cdef OutBuffer* out_pool
+    cdef uint32_t out_pool_count
+    cdef Instruction* instructions
+    cdef uint32_t instructions_room
+    cdef uint32_t instructions_free
+    cdef uint32_t instructions_open
+    cdef uint32_t* batch                 # instructions begun since the head was published
+    cdef uint32_t batch_count
+    cdef uint32_t batch_room
+    cdef epoll_event* found
+    cdef char* last_entry
+    cdef list events
+    cdef object overflow                 # uncounted entries that found no room in the up ring
+    cdef uint32_t overflow_count
+    cdef dict filters                    # TLS: index -> [filter, ciphertext, sent of it, plain bytes it stands for]
+    cdef dict reasons                    # why a connection ends
+    cdef int64_t now
+    cdef int64_t swept_ms
+    # what the settings say
+    cdef uint64_t limit
+    cdef uint64_t resume_below
+    cdef uint32_t messages_per_round
+    cdef uint64_t header_max
+    cdef uint64_t body_max
+    cdef uint64_t frame_max
+    cdef uint64_t slow_messages
+    cdef uint64_t slow_bytes
+    cdef int64_t preface_ms
+    cdef int64_t handshake_ms
+    cdef int64_t keep_alive_ms
+    cdef bint tls_possible
+    # admission
+    cdef bint stopped
+    cdef bint stuck_ring                 # the ring has no room in bytes
+    cdef int64_t starving                # the connection whose message found no room in the arena, or -1
+    cdef uint64_t stop_number
+    cdef int64_t allowance               # counted entries that may be pushed before the ring is looked at again
+    cdef uint64_t keep_free
+    # what is counted
+    cdef uint64_t n_connections, n_live, n_messages_in, n_bytes_in, n_deliveries, n_bytes_out, n_instructions
+    cdef uint64_t n_stops, n_one_more, n_starved, n_slow, n_faults, n_undelivered, n_ticks_found, n_rounds, n_wakes
+    cdef uint64_t n_refused, n_lost
+
+    def __cinit__(self):
+        self.epoll = -1
+        self.table_held = False
+
+    def __init__(self, *, up, down, arenas, int own, outstanding, int wake_fd, int wake_router_fd, settings):
+        cdef uint32_t i
+        self.up = up
+        self.down = down
+        self.arenas = [arenas[key] for key in arenas]
+        for key, arena in arenas.items():
+            assert isinstance(arena, Arena)
+            self.arena_of[<int>key] = <PyObject*>arena
+        self.own = arenas[own]
+        self.wake_fd = wake_fd
+        self.wake_router_fd = wake_router_fd
+        PyObject_GetBuffer(outstanding, &self.table_view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.table_held = True
+        self.table_size = <uint32_t>u64(<char*>self.table_view.buf + 64)
+        self.table = <char*>self.table_view.buf + 4096
+        assert 4096 + 16 * <uint64_t>self.table_size <= <uint64_t>self.table_view.len
+        self.capacity = settings.connections
+        self.limit = settings.limit
+        if self.up.entries_max and self.up.entries_max < self.limit:
+            self.limit = self.up.entries_max
+        self.resume_below = min(settings.resume_below, self.limit)
+        self.messages_per_round = settings.messages_per_round
+        self.header_max = settings.header_max
+        self.body_max = min(settings.body_max, self.own.blocks * 65536 - 128)
+        self.frame_max = settings.frame_max
+        self.slow_messages = settings.slow_client_messages
+        self.slow_bytes = settings.slow_client_bytes
+        self.preface_ms = settings.preface_ms
+        self.handshake_ms = settings.handshake_ms
+        self.keep_alive_ms = settings.keep_alive_ms
+        self.tls_possible = settings.tls
+        self.keep_free = self.up.capacity // 4
+        self.starving = -1
+        self.events = []
+        self.overflow = deque()
+        self.filters = {}
+        self.reasons = {}
+        self.connections = <Connection*>calloc(self.capacity, sizeof(Connection))
+        self.ready = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
+        self.blocked = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
+        self.dirty = <uint32_t*>calloc(2 * self.capacity, sizeof(uint32_t))  # one may break while it is sent to
+        self.scratch = <char*>malloc(SCRATCH_BYTES)
+        self.in_pool = <char**>calloc(POOL_MAX, sizeof(char*))
+        self.found = <epoll_event*>calloc(EVENTS, sizeof(epoll_event))
+        self.table_free = <uint32_t*>calloc(self.table_size + 1, sizeof(uint32_t))
+        self.instructions_free = NO_INSTRUCTION
+        if (self.connections == NULL or self.ready == NULL or self.blocked == NULL or self.dirty == NULL
+                or self.scratch == NULL or self.in_pool == NULL or self.found == NULL or self.table_free == NULL):
+            raise MemoryError()
+        for i in range(self.capacity):
+            self.connections[i].fd = -1
+            self.connections[i].index = i
+        for i in range(self.table_size):
+            if u64(self.table + 16 * (self.table_size - 1 - i)) == 0:
+                self.table_free[self.table_free_count] = self.table_size - 1 - i
+                self.table_free_count += 1
+        self.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll < 0:
+            raise OSError(errno, "epoll_create1")
+        self.now = self.swept_ms = clock_ms()
+        self.add_watch(wake_fd)
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        cdef Connection* c
+        cdef OutBuffer* o
+        if self.connections != NULL:
+            for i in range(self.highest):
+                c = &self.connections[i]
+                if c.fd >= 0:
+                    c_close(c.fd)
+                free(c.data)
+                free(c.head)
+                free(c.out)
+                while c.waiting_count:
+                    self.release(c.waiting[c.waiting_first].head)
+                    c.waiting_first = (c.waiting_first + 1) % c.waiting_room
+                    c.waiting_count -= 1
+                free(c.waiting)
+        for i in range(self.in_pool_count):
+            free(self.in_pool[i])
+        while self.out_pool != NULL:
+            o = self.out_pool
+            self.out_pool = o.following
+            free(o)
+        free(self.connections)
+        free(self.ready)
+        free(self.blocked)
+        free(self.dirty)
+        free(self.scratch)
+        free(self.in_pool)
+        free(self.found)
+        free(self.table_free)
+        free(self.instructions)
+        free(self.batch)
+        if self.epoll >= 0:
+            c_close(self.epoll)
+        if self.table_held:
+            PyBuffer_Release(&self.table_view)
+
+    # -- what the edge says ------------------------------------------------------------------------------------
+
+    def adopt(self, uint32_t index, uint64_t uid, int fd, now_ms=None):
+        """Serve this connection from now on; its descriptor belongs to the engine."""
+        cdef Connection* c
+        cdef int one = 1
+        if index >= self.capacity or self.connections[index].fd >= 0:
+            raise ValueError(f"connection {index} is taken")
+        c = &self.connections[index]
+        cdef uint32_t generation = (c.generation + 1) & 0x7FFFFFFF
+        memset(c, 0, sizeof(Connection))
+        c.index = index
+        c.generation = generation
+        c.uid = uid
+        c.fd = fd
+        c.state = PREFACE
+        c.keep_alive_ms = self.keep_alive_ms
+        c.since_ms = c.heard_ms = c.sent_ms = self.time_of(now_ms)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        if index >= self.highest:
+            self.highest = index + 1
+        self.n_connections += 1
+        self.poll(c)
+
+    def watch(self, int fd):
+        """Report `(fd, "readable", b"")` when this descriptor can be read."""
+        self.add_watch(fd)
+
+    def unwatch(self, int fd):
+        epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)
+
+    def push(self, int kind, uint64_t uid, uint32_t index, bytes content):
+        """An entry of the manager itself for the router: not counted, never refused."""
+        if kind == UP_ATTACH and index < self.capacity and self.connections[index].uid == uid:
+            self.connections[index].attached = 1
+        self.push_uncounted(kind, uid, index, content)
+
+    def options(self, uint32_t index, uint64_t uid, int64_t credit, int64_t keep_alive_ms):
+        """What the client's CONNECT asked for; credit 0 means no limit."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL:
+            return False
+        c.credit = credit
+        c.unlimited = credit == 0
+        if keep_alive_ms > 0:
+            c.keep_alive_ms = keep_alive_ms
+        return True
+
+    def send(self, uint32_t index, uint64_t uid, bytes frames):
+        """Whole frames for one connection, in front of what waits for credit."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL:
+            return False
+        self.put_plain(c, PyBytes_AS_STRING(frames), <uint32_t>PyBytes_GET_SIZE(frames), False, False)
+        return True
+
+    def close(self, uint32_t index, uint64_t uid, str reason, bytes frames=b""):
+        """End one connection, with a last word if `frames` are given; messages it sent before are still taken."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL:
+            return False
+        self.cut(c, reason, frames, False)
+        return True
+
+    def secure(self, uint32_t index, uint64_t uid, tls_filter):
+        """Put a TLS filter between this connection's bytes and everything else."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL or c.state != SECURING:
+            return False
+        early = c.data[c.start:c.end]
+        self.drop_input(c)
+        c.tls = 1
+        c.state = PREFACE
+        self.filters[index] = [tls_filter, b"", 0, 0]
+        self.decipher(c, early)
+        return True
+
+    def indices(self):
+        """(index, uid, live) of every connection held."""
+        cdef uint32_t i
+        return [
+            (i, self.connections[i].uid, self.connections[i].state == LIVE)
+            for i in range(self.highest) if self.connections[i].fd >= 0
+        ]
+
+    def waiting_for(self, uint32_t index):
+        """(messages, bytes) that wait for one connection."""
+        cdef Connection* c = &self.connections[index]
+        return self.count_waiting(c), self.bytes_waiting(c)
+
+    def statistics(self):
+        """Totals since the start, and how things stand."""
+        return {
+            "connections": self.n_connections, "live": self.n_live,
+            "messages_in": self.n_messages_in, "bytes_in": self.n_bytes_in,
+            "deliveries": self.n_deliveries, "bytes_out": self.n_bytes_out, "instructions": self.n_instructions,
+            "rounds": self.n_rounds, "stops": self.n_stops, "one_more": self.n_one_more,
+            "starved": self.n_starved, "slow_clients": self.n_slow, "refused": self.n_refused, "lost": self.n_lost,
+            "undelivered": self.n_undelivered, "accounting_faults": self.n_faults,
+            "safety_tick_finds": self.n_ticks_found, "wakes": self.n_wakes,
+            "stopped": int(self.stopped or self.stuck_ring or self.starving >= 0),
+            "queue_counted": self.up.waiting_c(), "queue_private": len(self.overflow),
+            "outstanding": self.table_size - self.table_free_count, "open_instructions": self.instructions_open,
+            "blocked": self.blocked_count,
+        }
+
+    def turn(self, int timeout_ms, now_ms=None):
+        """Wait for something to do, at most so long, and do it. Returns what Python has to hear of."""
+        cdef int count, i, problem = 0, wait = timeout_ms
+        cdef bint slept = False
+        cdef uint64_t key
+        cdef uint32_t flags
+        cdef Connection* c
+        cdef uint64_t scrap
+        self.now = self.time_of(now_ms)
+        self.admit(False)
+        if self.ready_count or self.dirty_count or self.events:
+            wait = 0
+        elif self.overflow_count or self.blocked_count and not self.stopped:
+            # No room in the arena or, in bytes, in the ring: nobody tells us, so look again soon.
+            wait = min(wait, 5)
+        if wait:
+            if self.stopped or self.stuck_ring or self.overflow_count:
+                self.up.want_c()
+                if self.stopped and self.up.waiting_c() < self.resume_below:
+                    wait = 0
+            if wait:
+                slept = True
+                if not self.down.sleep_c():
+                    wait = 0
+        with nogil:
+            count = epoll_wait(self.epoll, self.found, EVENTS, wait)
+            if count < 0:
+                problem = errno
+        if slept:
+            if count == 0 and wait >= 100 and self.down.next_c() != NULL:
+                # Entries, and nobody woke us. The producer may be between its two steps: give it a moment.
+                with nogil:
+                    count = epoll_wait(self.epoll, self.found, EVENTS, 20)
+                if count == 0:
+                    self.n_ticks_found += 1
+            self.down.awake_c()
+        if count < 0:
+            if problem and problem != EINTR:
+                raise OSError(problem, "epoll_wait")
+            count = 0
+        if wait and now_ms is None:
+            self.now = clock_ms()
+        self.admit(True)
+        for i in range(count):
+            key = self.found[i].data.u64
+            flags = self.found[i].events
+            if key >> 63:
+                if <int>(key & 0xFFFFFFFF) == self.wake_fd:
+                    c_read(self.wake_fd, &scrap, 8)
+                    self.n_wakes += 1
+                else:
+                    self.events.append((<int>(key & 0xFFFFFFFF), "readable", b""))
+                continue
+            c = &self.connections[key & 0xFFFFFFFF]
+            if c.fd < 0 or c.generation != <uint32_t>(key >> 32):
+                continue
+            if flags & EPOLLOUT:
+                c.write_blocked = 0
+                self.touch(c)
+            if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+                self.receive(c, flags)
+        self.rounds()
+        if self.up.publish_c():
+            self.ring_router()
+        self.drain()
+        if self.now - self.swept_ms >= 1000 or self.now < self.swept_ms:
+            self.swept_ms = self.now
+            self.sweep()
+            self.flush_all()
+        if self.overflow_count:
+            self.push_overflow()
+        if self.up.publish_c():
+            self.ring_router()
+        events = self.events
+        self.events = []
+        return events
+
+    # -- small things ------------------------------------------------------------------------------------------
+
+    cdef int64_t time_of(self, now_ms) except? -1:
+        return clock_ms() if now_ms is None else <int64_t>now_ms
+
+    cdef void ring_router(self) noexcept:
+        cdef uint64_t one = 1
+        c_write(self.wake_router_fd, &one, 8)
+
+    cdef int add_watch(self, int fd) except -1:
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.u64 = (<uint64_t>1 << 63) | <uint32_t>fd
+        if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+            raise OSError(errno, "epoll_ctl")
+        return 0
+
+    cdef Connection* find(self, uint32_t index, uint64_t uid) noexcept:
+        if index >= self.capacity or self.connections[index].fd < 0 or self.connections[index].uid != uid:
+            return NULL
+        return &self.connections[index]
+
+    cdef void poll(self, Connection* c) noexcept:
+        """Tell epoll what this connection waits for, if that has changed."""
+        cdef uint32_t wanted = 0
+        cdef epoll_event event
+        if c.masked:
+            wanted = EPOLLRDHUP if c.masked == 1 else 0
+        elif not c.eof or c.state == LINGER:
+            wanted = EPOLLIN
+        if c.write_blocked:
+            wanted |= EPOLLOUT
+        event.events = wanted
+        event.data.u64 = (<uint64_t>c.generation << 32) | c.index
+        if wanted == 0 and (c.masked == 3 or c.eof and c.state != LINGER):
+            # Nothing is wanted, and a hang-up would be reported over and over.
+            if c.polled:
+                epoll_ctl(self.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+                c.polled = 0
+                c.interest = 0
+        elif not c.polled:
+            epoll_ctl(self.epoll, EPOLL_CTL_ADD, c.fd, &event)
+            c.polled = 1
+            c.interest = wanted
+        elif wanted != c.interest:
+            epoll_ctl(self.epoll, EPOLL_CTL_MOD, c.fd, &event)
+            c.interest = wanted
+
+    cdef inline void touch(self, Connection* c) noexcept:
+        if not c.dirty:
+            c.dirty = 1
+            self.dirty[self.dirty_count] = c.index
+            self.dirty_count += 1
+
+    cdef inline void enlist(self, Connection* c) noexcept:
+        if c.place == ON_BLOCKED and c.deaf:
+            self.unblock(c)
+        if c.place == IDLE:
+            c.place = ON_READY
+            self.ready[self.ready_count] = c.index
+            self.ready_count += 1
+
+    cdef void unblock(self, Connection* c) noexcept:
+        """It has nothing to wait for any more."""
+        cdef uint32_t i, kept = 0
+        for i in range(self.blocked_count):
+            if self.blocked[i] != c.index:
+                self.blocked[kept] = self.blocked[i]
+                kept += 1
+        self.blocked_count = kept
+        c.place = IDLE
+
+    # -- intake: bytes -----------------------------------------------------------------------------------------
+
+    cdef int make_room(self, Connection* c) except -1:
+        """Room behind the input of this connection: a pooled buffer when it may be a flood, little otherwise."""
+        cdef uint32_t held = c.end - c.start
+        cdef uint32_t wanted
+        cdef char* data
+        if c.state == LIVE and not self.stopped and not self.stuck_ring and self.starving < 0 or held > SMALL_FRAME:
+            wanted = IN_BYTES
+        else:
+            wanted = held + STOPPED_READ
+        if c.room >= wanted:
+            if c.start and c.room - c.end < STOPPED_READ:
+                memmove(c.data, c.data + c.start, held)
+                c.start = 0
+                c.end = held
+            return 0
+        if wanted == IN_BYTES:
+            if self.in_pool_count:
+                self.in_pool_count -= 1
+                data = self.in_pool[self.in_pool_count]
+            else:
+                data = <char*>malloc(IN_BYTES)
+        else:
+            data = <char*>malloc(wanted)
+        if data == NULL:
+            raise MemoryError()
+        if held:
+            memcpy(data, c.data + c.start, held)
+        self.free_input(c)
+        c.data = data
+        c.room = wanted
+        c.start = 0
+        c.end = held
+        return 0
+
+    cdef void free_input(self, Connection* c) noexcept:
+        if c.room == IN_BYTES and self.in_pool_count < POOL_MAX:
+            self.in_pool[self.in_pool_count] = c.data
+            self.in_pool_count += 1
+        else:
+            free(c.data)
+        c.data = NULL
+        c.room = 0
+
+    cdef void drop_input(self, Connection* c) noexcept:
+        self.free_input(c)
+        c.start = c.end = 0
+
+    cdef void shrink(self, Connection* c) noexcept:
+        """Only a small partial frame is left: keep that much and give the big buffer back."""
+        cdef uint32_t held = c.end - c.start
+        cdef char* data
+        if held == 0:
+            if c.data != NULL:
+                self.drop_input(c)
+        elif c.room == IN_BYTES and held <= SMALL_FRAME:
+            data = <char*>malloc(held)
+            if data == NULL:
+                return
+            memcpy(data, c.data + c.start, held)
+            self.free_input(c)
+            c.data = data
+            c.room = c.end = held
+            c.start = 0
+
+    cdef int receive(self, Connection* c, uint32_t flags) except -1:
+        """One recv of a connection that epoll reported."""
+        cdef ssize_t n
+        cdef uint32_t wanted
+        if c.state == LINGER:
+            n = recv(c.fd, self.scratch, SCRATCH_BYTES, MSG_DONTWAIT)
+            if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR):
+                self.close_now(c)
+            return 0
+        if c.eof:
+            if flags & (EPOLLHUP | EPOLLERR):
+                self.broken(c)
+            return 0
+        if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0):
+            # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
+            # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
+            if not flags & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) or c.end - c.start > IN_BYTES - STOPPED_READ:
+                c.masked = 3 if flags & (EPOLLHUP | EPOLLERR) else 2 if flags & EPOLLRDHUP else 1
+                self.poll(c)
+                return 0
+        elif c.place != IDLE and c.end - c.start >= SMALL_FRAME:
+            return 0
+        if c.state < LIVE and c.end - c.start >= EARLY_BYTES:
+            c.masked = 3 if flags & (EPOLLHUP | EPOLLERR) else 2 if flags & EPOLLRDHUP else 1
+            self.poll(c)
+            return 0
+        if c.tls:
+            n = recv(c.fd, self.scratch, 49152, MSG_DONTWAIT)
+        elif c.skip and c.start == c.end:
+            wanted = c.skip if c.skip < SCRATCH_BYTES else SCRATCH_BYTES
+            n = recv(c.fd, self.scratch, wanted, MSG_DONTWAIT)
+        elif c.frame_left and c.start == c.end:
+            wanted = c.frame_left if c.frame_left < STREAM_READ else STREAM_READ
+            n = recv(c.fd, c.body + c.body_got, wanted, MSG_DONTWAIT)
+        else:
+            self.make_room(c)
+            wanted = c.room - c.end
+            n = recv(c.fd, c.data + c.end, wanted, MSG_DONTWAIT)
+        if n < 0:
+            if errno == EAGAIN or errno == EINTR:
+                self.shrink(c)
+                return 0
+            self.finished(c)
+            return 0
+        if n == 0:
+            self.finished(c)
+            return 0
+        c.heard_ms = self.now
+        c.pinged = 0
+        self.n_bytes_in += n
+        if c.tls:
+            self.decipher(c, self.scratch[:n])
+        elif c.skip and c.start == c.end:
+            c.skip -= <uint32_t>n
+        elif c.frame_left and c.start == c.end:
+            c.body_got += n
+            c.frame_left -= <uint32_t>n
+            if c.frame_left == 0:
+                self.enlist(c)
+        else:
+            c.end += <uint32_t>n
+            self.enlist(c)
+        return 0
+
+    cdef int decipher(self, Connection* c, bytes data) except -1:
+        """Ciphertext in, plain input and handshake answers out: one call of the filter."""
+        cdef list state = self.filters[c.index]
+        cdef uint32_t length, held
+        cdef char* grown
+        try:
+            plain, answer = state[0].receive(data)
+        except Exception:
+            self.cut(c, "tls", b"", True)
+            return 0
+        if answer:
+            state[1] = state[1][state[2]:] + answer
+            state[2] = 0
+            self.touch(c)
+        if plain:
+            length = <uint32_t>len(plain)
+            held = c.end - c.start
+            if c.room - c.end < length:
+                grown = <char*>malloc(held + length)
+                if grown == NULL:
+                    raise MemoryError()
+                if held:
+                    memcpy(grown, c.data + c.start, held)
+                self.free_input(c)
+                c.data = grown
+                c.room = held + length
+                c.start = 0
+                c.end = held
+            memcpy(c.data + c.end, PyBytes_AS_STRING(plain), length)
+            c.end += length
+            self.enlist(c)
+        return 0
+
+    cdef void finished(self, Connection* c) noexcept:
+        """Nothing more will come: what is here is still taken, then the connection is given up."""
+        c.eof = 1
+        c.masked = 0
+        self.poll(c)
+        if c.place == ON_BLOCKED:
+            self.unblock(c)
+        self.enlist(c)
+
+    # -- intake: rounds ----------------------------------------------------------------------------------------
+
+    cdef int admit(self, bint again) except -1:
+        """May reading go on? If so, or to try `again` what found no room, put the blocked connections back in line."""
+        cdef uint32_t i
+        cdef Connection* c
+        if self.overflow_count:
+            self.push_overflow()
+        if self.stopped and self.up.waiting_c() < self.resume_below:
+            self.stopped = False
+            self.up.unwant_c()
+            again = True
+        if again:
+            self.stuck_ring = False
+        if again and not self.stopped:
+            for i in range(self.blocked_count):
+                c = &self.connections[self.blocked[i]]
+                c.place = ON_READY
+                self.ready[self.ready_count] = c.index
+                self.ready_count += 1
+            self.blocked_count = 0
+        self.allowance = 0
+        return 0
+
+    cdef bint may_take(self, Connection* c) noexcept:
+        """May one more counted entry of this connection be pushed?"""
+        cdef uint64_t waiting
+        if self.starving >= 0 and self.starving != <int64_t>c.index:
+            return False
+        if self.stuck_ring or self.overflow_count:
+            return False
+        if self.allowance > 0:
+            return True
+        if not self.stopped:
+            waiting = self.up.waiting_c()
+            if waiting < self.limit:
+                self.allowance = <int64_t>(self.limit - waiting)
+                return True
+            self.stopped = True
+            self.stop_number += 1
+            self.n_stops += 1
+        return c.one_more != self.stop_number
+
+    cdef inline void taken(self, Connection* c, char* entry) noexcept:
+        self.last_entry = entry
+        self.n_messages_in += 1
+        if self.allowance > 0:
+            self.allowance -= 1
+        elif self.stopped:
+            c.one_more = self.stop_number
+            self.n_one_more += 1
+        if self.starving == <int64_t>c.index:
+            self.starving = -1
+
+    cdef int rounds(self) except -1:
+        """Rounds over all connections with whole frames, until there are none, a limit is met or others should be read."""
+        cdef uint32_t total = 0
+        cdef uint32_t n, k, first, kept, at
+        cdef uint64_t before
+        cdef Connection* c
+        while self.ready_count and total < PASS_MESSAGES:
+            n = self.ready_count
+            first = self.rotation % n
+            self.rotation += 1
+            self.last_entry = NULL
+            before = self.n_messages_in
+            for k in range(n):
+                at = first + k
+                if at >= n:
+                    at -= n
+                c = &self.connections[self.ready[at]]
+                if c.place == ON_READY:
+                    self.visit(c)
+            kept = 0
+            for k in range(n):
+                if self.connections[self.ready[k]].place == ON_READY:
+                    self.ready[kept] = self.ready[k]
+                    kept += 1
+            self.ready_count = kept
+            if self.last_entry != NULL:
+                (<uint8_t*>self.last_entry)[5] |= ROUND
+                self.n_rounds += 1
+            total += <uint32_t>(self.n_messages_in - before) if self.n_messages_in != before else 1
+        return 0
+
+    cdef int visit(self, Connection* c) except -1:
+        cdef uint32_t taken = 0
+        cdef uint32_t free_left = FREE_FRAMES
+        cdef int result
+        while True:
+            result = self.step(c)
+            if result == TOOK:
+                taken += 1
+                if taken >= self.messages_per_round:
+                    return 0
+            elif result == FREE:
+                free_left -= 1
+                if free_left == 0:
+                    return 0
+            elif result == BLOCKED:
+                c.place = ON_BLOCKED
+                self.blocked[self.blocked_count] = c.index
+                self.blocked_count += 1
+                self.shrink(c)
+                return 0
+            else:
+                c.place = IDLE
+                if c.fd < 0:
+                    return 0
+                if c.eof:
+                    self.depart(c)
+                    return 0
+                self.shrink(c)
+                if c.masked and not (c.state < LIVE and c.end - c.start >= EARLY_BYTES):
+                    c.masked = 0
+                    self.poll(c)
+                return 0
+
+    cdef int step(self, Connection* c) except -1:
+        """Deal with one frame of a connection, as far as it is there and may be taken."""
+        cdef uint32_t held, length, n, topic, head
+        cdef uint64_t section
+        cdef uint8_t kind
+        cdef char* f
+        if c.deaf:
+            self.drop_input(c)
+            return NONE
+        held = c.end - c.start
+        if c.skip:
+            n = c.skip if c.skip < held else held
+            c.start += n
+            c.skip -= n
+            if c.skip:
+                return NONE
+            held -= n
+        if c.handle:
+            if c.frame_left:
+                n = c.frame_left if c.frame_left < held else held
+                memcpy(c.body + c.body_got, c.data + c.start, n)
+                c.start += n
+                c.body_got += n
+                c.frame_left -= n
+                held -= n
+                if c.frame_left:
+                    return NONE
+            if c.body_got == c.body_total:
+                return self.take_streamed(c)
+        if c.state == PREFACE:
+            return self.greet(c, held)
+        if held < 32:
+            return NONE
+        if c.state != LIVE and c.state != CONFIRMED:
+            return NONE
+        f = c.data + c.start
+        length = u32(f)
+        kind = <uint8_t>f[4]
+        topic = u16(f + 6)
+        section = u32(f + 8)
+        if length < 32:
+            return self.refuse(c, "bad-request", "A frame is at least 32 bytes long.", f)
+        if length > self.frame_max:
+            return self.refuse(c, "frame-too-large", "", f)
+        if 32 + topic + section > length:
+            return self.refuse(c, "bad-request", "Topic and headers are longer than their frame.", f)
+        head = <uint32_t>(32 + topic + section)
+        if c.state == CONFIRMED:
+            if kind != K_CONNECT or length > EARLY_BYTES:
+                return self.refuse(c, "bad-request", "The first frame has to be a CONNECT of at most 16 KiB.", f)
+            if held < length:
+                return NONE
+            c.state = CONNECTING
+            self.events.append((c.index, "connect", f[head:length]))
+            c.start += length
+            return FREE
+        if head > self.header_max:
+            self.n_refused += 1
+            self.complain(c, "header-too-large", "", f)
+            c.drop_fragments = 1
+            c.skip = length
+            return FREE
+        if K_PUBLISH <= kind <= K_SEND:
+            if c.handle:
+                return self.refuse(c, "bad-request", "A message may not begin before the last one is complete.", f)
+            c.drop_fragments = 0
+            if (<uint8_t>f[5]) & F_FRAGMENTED:
+                return self.begin(c, f, held, length, head, True)
+            if length <= held:
+                return self.take_message(c, f, length, head)
+            if length <= SMALL_FRAME:
+                return NONE
+            return self.begin(c, f, held, length, head, False)
+        if kind == K_FRAGMENT:
+            if c.drop_fragments:
+                c.skip = length
+                return FREE
+            if not c.handle or length - head > c.body_total - c.body_got or length == head:
+                return self.refuse(c, "bad-request", "A fragment that belongs to no message, or is too long.", f)
+            if held < head:
+                return NONE
+            c.start += head
+            c.frame_left = length - head
+            return FREE
+        if kind == K_PING or kind == K_PONG or kind == K_CREDIT:
+            if head != length:
+                return self.refuse(c, "bad-request", "This frame has no body.", f)
+            if held < length:
+                return NONE
+            if kind == K_PING:
+                self.pong(c, u64(f + 16))
+            elif kind == K_CREDIT:
+                if not c.unlimited:
+                    c.credit += u32(f + 12)
+                    if c.waiting_count:
+                        self.touch(c)
+            c.start += length
+            return FREE
+        if c.handle:
+            return self.refuse(c, "bad-request", "Only PING, PONG and CREDIT may come between fragments.", f)
+        if K_SUBSCRIBE <= kind <= K_MOVE:
+            if length > self.header_max:
+                return self.refuse(c, "bad-request", "A control frame is at most as long as a header may be.", f)
+            if held < length:
+                return NONE
+            if kind == K_CLOSE:
+                c.eof = 1
+                c.deaf = 1
+                c.linger = 1
+                self.poll(c)
+                return NONE
+            if topic == 0 and (kind == K_SUBSCRIBE or kind == K_REGISTER):
+                return self.refuse(c, "bad-request", "This frame needs a topic.", f)
+            return self.take_control(c, f, length)
+        return self.refuse(c, "bad-request", "A frame of this kind makes no sense here.", f)
+
+    cdef int greet(self, Connection* c, uint32_t held) except -1:
+        """The first bytes: a TLS ClientHello, a preface, or somebody who wants another server."""
+        cdef char* f = c.data + c.start
+        if held == 0:
+            return NONE
+        if (<uint8_t>f[0]) == 0x16 and self.tls_possible and not c.tls:
+            c.state = SECURING
+            self.events.append((c.index, "tls", b""))
+            return NONE
+        if held < 8:
+            if b"FLD\n".startswith(f[:min(held, 4)]):
+                return NONE
+            answer = preface_answer(f[:held] + bytes(8 - held))
+        else:
+            answer = preface_answer(f[:8])
+        if answer is not None:
+            self.n_refused += 1
+            self.cut(c, answer[0], answer[1], True)
+            return NONE
+        c.start += 8
+        c.state = ATTACHING
+        self.events.append((c.index, "preface", b""))
+        return NONE
+
+    cdef char* entry_for(self, Connection* c, uint32_t content) noexcept:
+        """Room in the up ring for one counted entry, or NULL."""
+        cdef char* entry = self.up.reserve(UP_CONTENT + content, self.keep_free)
+        if entry == NULL:
+            self.stuck_ring = True
+        return entry
+
+    cdef inline void fill(self, Connection* c, char* entry, uint64_t handle, uint64_t body, char* head, uint32_t length) noexcept:
+        (<uint64_t*>(entry + 16))[0] = c.uid
+        (<uint64_t*>(entry + 24))[0] = handle
+        (<uint32_t*>(entry + 32))[0] = c.index
+        (<uint32_t*>(entry + 36))[0] = <uint32_t>body
+        (<uint32_t*>(entry + 40))[0] = length
+        (<uint32_t*>(entry + 44))[0] = 0
+        memcpy(entry + UP_CONTENT, head, length)
+
+    cdef int take_message(self, Connection* c, char* f, uint32_t length, uint32_t head) except -1:
+        cdef char* entry
+        cdef uint64_t handle
+        cdef uint32_t body = length - head
+        if body > self.body_max:
+            return self.too_large(c, f, length)
+        if not self.may_take(c):
+            return BLOCKED
+        entry = self.entry_for(c, head)
+        if entry == NULL:
+            return BLOCKED
+        handle = self.own.alloc_c(body, c.index, c.uid)
+        if handle == 0:
+            self.starve(c)
+            return BLOCKED
+        memcpy(self.own.body_c(handle), f + head, body)
+        self.fill(c, entry, handle, body, f, head)
+        (<uint8_t*>(entry + UP_CONTENT))[5] &= ~<uint8_t>(F_IDENTITY | F_FRAGMENTED)
+        self.own.refer_c(handle, self.up.tail)
+        self.up.commit(entry, UP_CONTENT + head, UP_MESSAGE, COUNTED)
+        self.taken(c, entry)
+        c.start += length
+        return TOOK
+
+    cdef int take_control(self, Connection* c, char* f, uint32_t length) except -1:
+        cdef char* entry
+        if not self.may_take(c):
+            return BLOCKED
+        entry = self.entry_for(c, length)
+        if entry == NULL:
+            return BLOCKED
+        self.fill(c, entry, 0, 0, f, length)
+        self.up.commit(entry, UP_CONTENT + length, UP_CONTROL, COUNTED)
+        self.taken(c, entry)
+        c.start += length
+        return TOOK
+
+    cdef int begin(self, Connection* c, char* f, uint32_t held, uint32_t length, uint32_t head, bint fragmented) except -1:
+        """A body that arrives over several reads: its slot is taken for the whole of it at once."""
+        cdef uint64_t total = length - head
+        cdef uint32_t before = head
+        cdef uint64_t handle
+        if fragmented:
+            if length - head < 8:
+                return self.refuse(c, "bad-request", "A fragmented message begins its body with the total length.", f)
+            before += 8
+        if held < before:
+            return NONE
+        if fragmented:
+            total = u64(f + head)
+            if total < length - before or total == 0:
+                return self.refuse(c, "bad-request", "The first piece is longer than the whole.", f)
+        if total > self.body_max:
+            return self.too_large(c, f, length)
+        if c.eof and held < length:
+            return NONE                        # the rest will never come
+        if not self.may_take(c):
+            return BLOCKED
+        handle = self.own.alloc_c(total, c.index, c.uid)
+        if handle == 0:
+            self.starve(c)
+            return BLOCKED
+        if self.starving == <int64_t>c.index:
+            self.starving = -1
+        c.head = <char*>malloc(head)
+        if c.head == NULL:
+            self.own.abandon_c(handle)
+            raise MemoryError()
+        memcpy(c.head, f, head)
+        (<uint8_t*>c.head)[5] &= ~<uint8_t>(F_IDENTITY | F_FRAGMENTED)
+        (<uint32_t*>c.head)[0] = <uint32_t>(head + total)
+        c.head_length = head
+        c.handle = handle
+        c.body = self.own.body_c(handle)
+        c.body_total = total
+        c.body_got = 0
+        c.frame_left = length - before
+        c.start += before
+        return FREE
+
+    cdef int take_streamed(self, Connection* c) except -1:
+        cdef char* entry
+        if not self.may_take(c):
+            return BLOCKED
+        entry = self.entry_for(c, c.head_length)
+        if entry == NULL:
+            return BLOCKED
+        self.fill(c, entry, c.handle, c.body_total, c.head, c.head_length)
+        self.own.refer_c(c.handle, self.up.tail)
+        self.up.commit(entry, UP_CONTENT + c.head_length, UP_MESSAGE, COUNTED)
+        free(c.head)
+        c.head = NULL
+        c.handle = 0
+        c.body = NULL
+        self.taken(c, entry)
+        return TOOK
+
+    cdef void starve(self, Connection* c) noexcept:
+        if self.starving < 0:
+            self.n_starved += 1
+        self.starving = c.index
+
+    cdef int too_large(self, Connection* c, char* f, uint32_t length) except -1:
+        self.n_refused += 1
+        self.complain(c, "body-too-large", "", f)
+        c.drop_fragments = 1
+        c.skip = length
+        return FREE
+
+    cdef int complain(self, Connection* c, str code, str text, char* f) except -1:
+        """Tell the client what was wrong with one frame; the connection stays."""
+        frame = error_frame(code, text, u32(f + 12), u64(f + 16))
+        self.put_plain(c, PyBytes_AS_STRING(frame), <uint32_t>PyBytes_GET_SIZE(frame), False, False)
+        return 0
+
+    cdef int refuse(self, Connection* c, str code, str text, char* f) except -1:
+        """The client broke the rules: say which, and close."""
+        self.n_refused += 1
+        self.cut(c, code, error_frame(code, text, 0, 0), True)
+        return NONE
+
+    cdef int push_uncounted(self, int kind, uint64_t uid, uint32_t index, bytes content) except -1:
+        if self.overflow_count or not self.push_now(kind, uid, index, content):
+            self.overflow.append((kind, uid, index, content))
+            self.overflow_count += 1
+        return 0
+
+    cdef bint push_now(self, int kind, uint64_t uid, uint32_t index, bytes content) except -1:
+        cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(content)
+        cdef char* entry = self.up.reserve(UP_CONTENT + length, 0)
+        if entry == NULL:
+            return False
+        (<uint64_t*>(entry + 16))[0] = uid
+        (<uint64_t*>(entry + 24))[0] = 0
+        (<uint32_t*>(entry + 32))[0] = index
+        (<uint32_t*>(entry + 36))[0] = 0
+        (<uint32_t*>(entry + 40))[0] = length
+        (<uint32_t*>(entry + 44))[0] = 0
+        memcpy(entry + UP_CONTENT, PyBytes_AS_STRING(content), length)
+        self.up.commit(entry, UP_CONTENT + length, kind, 0)
+        return True
+
+    cdef int push_overflow(self) except -1:
+        while self.overflow:
+            kind, uid, index, content = self.overflow[0]
+            if not self.push_now(kind, uid, index, content):
+                break
+            self.overflow.popleft()
+            self.overflow_count -= 1
+        return 0
+
+    # -- delivery ----------------------------------------------------------------------------------------------
+
+    cdef int drain(self) except -1:
+        """Carry out what the router ordered, send it, account for it, and only then give the entries back."""
+        cdef uint32_t entries = 0
+        cdef uint64_t began = self.down.cursor
+        cdef char* entry
+        self.batch_count = 0
+        while entries < DRAIN_ENTRIES and self.down.cursor - began < DRAIN_BYTES:
+            entry = self.down.next_c()
+            if entry == NULL:
+                break
+            self.instruct(entry)
+            self.down.advance_c(entry)
+            entries += 1
+        self.flush_all()
+        if entries:
+            self.n_instructions += entries
+            self.record_batch()
+            if self.down.publish_c(<uint64_t>1 << 62):      # whatever waits, there is room now
+                self.ring_router()
+        return 0
+
+    cdef int record_batch(self) except -1:
+        """What could not be finished at once goes to the outstanding table, where a successor finds it."""
+        cdef uint32_t k, i
+        cdef Instruction* instruction
+        cdef char* record
+        for k in range(self.batch_count):
+            i = self.batch[k]
+            if self.instructions[i].handle == 0 or self.instructions[i].record >= 0:
+                continue
+            while self.table_free_count == 0 and self.instructions[i].handle:
+                if not self.cut_slowest():
+                    raise RuntimeError("the outstanding table is full although no client waits")
+            instruction = &self.instructions[i]
+            if instruction.handle == 0:
+                continue
+            if instruction.limit:
+                (<Arena>self.arena_of[instruction.handle >> 56]).set_limit_c(instruction.handle, instruction.limit)
+            self.table_free_count -= 1
+            instruction.record = <int32_t>self.table_free[self.table_free_count]
+            record = self.table + 16 * <uint64_t>instruction.record
+            (<uint8_t*>record)[8] = instruction.touch
+            (<uint8_t*>record)[9] = instruction.limit
+            ft_store(record, instruction.handle)
+        return 0
+
+    cdef bint cut_slowest(self) except -1:
+        cdef uint32_t i
+        cdef uint64_t most = 0
+        cdef Connection* worst = NULL
+        for i in range(self.highest):
+            if self.connections[i].fd >= 0 and self.count_waiting(&self.connections[i]) > most:
+                most = self.count_waiting(&self.connections[i])
+                worst = &self.connections[i]
+        if worst == NULL:
+            return False
+        self.too_slow(worst)
+        self.drop_output(worst)
+        return True
+
+    cdef uint32_t open_instruction(self, uint64_t handle, uint8_t touch, uint8_t limit) except? 0xFFFFFFFE:
+        cdef uint32_t i, room
+        cdef Instruction* grown
+        cdef uint32_t* longer
+        if self.instructions_free == NO_INSTRUCTION:
+            room = self.instructions_room * 2 if self.instructions_room else 1024
+            grown = <Instruction*>realloc(self.instructions, room * sizeof(Instruction))
+            if grown == NULL:
+                raise MemoryError()
+            self.instructions = grown
+            for i in range(self.instructions_room, room):
+                grown[i].handle = 0
+                grown[i].following = self.instructions_free
+                self.instructions_free = i
+            self.instructions_room = room
+        if self.batch_count == self.batch_room:
+            room = self.batch_room * 2 if self.batch_room else 2048
+            longer = <uint32_t*>realloc(self.batch, room * sizeof(uint32_t))
+            if longer == NULL:
+                raise MemoryError()
+            self.batch = longer
+            self.batch_room = room
+        i = self.instructions_free
+        self.instructions_free = self.instructions[i].following
+        self.instructions[i].handle = handle
+        self.instructions[i].remaining = 1
+        self.instructions[i].record = -1
+        self.instructions[i].touch = touch
+        self.instructions[i].limit = limit
+        self.batch[self.batch_count] = i
+        self.batch_count += 1
+        self.instructions_open += 1
+        return i
+
+    cdef inline void share_done(self, uint32_t i) noexcept:
+        """One recipient less; the last one finishes the instruction."""
+        cdef Instruction* instruction
+        if i == NO_INSTRUCTION:
+            return
+        instruction = &self.instructions[i]
+        instruction.remaining -= 1
+        if instruction.remaining == 0:
+            if (<Arena>self.arena_of[instruction.handle >> 56]).finish_c(
+                    instruction.handle, instruction.touch, instruction.limit) == FINISH_FAULT:
+                self.n_faults += 1
+            if instruction.record >= 0:
+                ft_store(self.table + 16 * <uint64_t>instruction.record, 0)
+                self.table_free[self.table_free_count] = <uint32_t>instruction.record
+                self.table_free_count += 1
+            instruction.handle = 0
+            instruction.following = self.instructions_free
+            self.instructions_free = i
+            self.instructions_open -= 1
+
+    cdef int instruct(self, char* entry) except -1:
+        cdef uint8_t kind = <uint8_t>entry[4]
+        cdef uint64_t handle = u64(entry + 16)
+        cdef uint8_t touch = <uint8_t>entry[24]
+        cdef uint8_t limit = <uint8_t>entry[25]
+        cdef uint32_t recipients = u32(entry + 28)
+        cdef uint32_t content_length = u32(entry + 32)
+        cdef uint32_t body_length = u32(entry + 36)
+        cdef char* content = entry + 40 + 8 * <uint64_t>recipients
+        cdef uint64_t recipient
+        cdef uint32_t i, k
+        cdef Connection* c
+        cdef Arena arena
+        cdef char* body = NULL
+        cdef Head* head = NULL
+        if kind == DOWN_PLAIN or kind == DOWN_DETACH:
+            for k in range(recipients):
+                recipient = u64(entry + 40 + 8 * <uint64_t>k)
+                c = self.recipient(recipient)
+                if c != NULL:
+                    self.plain(c, content, content_length, kind == DOWN_DETACH)
+            return 0
+        if kind != DOWN_DELIVER and kind != DOWN_DELETE:
+            self.n_faults += 1
+            return 0
+        if self.arena_of[handle >> 56] == NULL:
+            self.n_faults += 1
+            return 0
+        arena = <Arena>self.arena_of[handle >> 56]
+        if kind == DOWN_DELETE or recipients == 0:
+            if arena.finish_c(handle, touch, limit) == FINISH_FAULT:
+                self.n_faults += 1
+            return 0
+        if content_length < 32:
+            self.n_faults += 1
+            arena.finish_c(handle, touch, limit)
+            return 0
+        body = arena.body_c(handle)
+        if body == NULL:
+            self.n_faults += 1
+            return 0
+        i = self.open_instruction(handle, touch, limit)
+        for k in range(recipients):
+            recipient = u64(entry + 40 + 8 * <uint64_t>k)
+            c = self.recipient(recipient)
+            if c == NULL or c.state != LIVE or c.hurt or c.detaching or c.linger:
+                self.undelivered(content, content_length, <uint32_t>(recipient >> 32),
+                                 c.uid if c != NULL else recipient & 0xFFFFFFFF)
+                continue
+            self.instructions[i].remaining += 1
+            head = self.deliver(c, i, content, content_length, body, body_length, head)
+        if head != NULL:
+            self.release(head)
+        self.share_done(i)
+        return 0
+
+    cdef inline Connection* recipient(self, uint64_t word) noexcept:
+        cdef uint32_t index = <uint32_t>(word >> 32)
+        cdef Connection* c
+        if index >= self.capacity:
+            return NULL
+        c = &self.connections[index]
+        if c.fd < 0 or <uint32_t>c.uid != <uint32_t>word or c.state >= CLOSING:
+            return NULL
+        return c
+
+    cdef int undelivered(self, char* head, uint32_t length, uint32_t index, uint64_t uid) except -1:
+        """A request, or a one-way message whose sender wants to know, was not handed over: the router hears of it."""
+        cdef uint8_t kind = <uint8_t>head[4]
+        self.n_lost += 1
+        if kind == K_REQUEST or kind == K_CONVERSE or kind == K_FANOUT or (kind == K_SEND and u64(head + 16)):
+            self.n_undelivered += 1
+            self.push_uncounted(UP_UNDELIVERED, uid, index, head[:length])
+        return 0
+
+    cdef int plain(self, Connection* c, char* content, uint32_t length, bint last) except -1:
+        """Frames the router made: CONFIRM and WELCOME move the handshake on."""
+        cdef uint32_t at = 0
+        cdef uint32_t size
+        cdef uint8_t kind
+        cdef bint ordered = last
+        while at + 32 <= length:
+            size = u32(content + at)
+            kind = <uint8_t>content[at + 4]
+            if kind == K_CONFIRM and c.state == ATTACHING:
+                c.state = CONFIRMED
+                c.since_ms = self.now
+                self.awaited(c)
+            elif kind == K_WELCOME and c.state == CONNECTING:
+                c.state = LIVE
+                c.heard_ms = self.now
+                self.n_live += 1
+                self.events.append((c.index, "live", b""))
+                self.awaited(c)
+            elif kind == K_MOVED:
+                ordered = True
+            if size < 32:
+                break
+            at += size
+        if last:
+            c.detaching = 1
+            c.deaf = 1
+            c.since_ms = self.now
+        self.put_plain(c, content, length, ordered, last)
+        return 0
+
+    cdef void awaited(self, Connection* c) noexcept:
+        """The handshake went on: look at what was sent ahead of it."""
+        if c.end > c.start:
+            self.enlist(c)
+        if c.masked:
+            c.masked = 0
+            self.poll(c)
+
+    cdef OutBuffer* out_of(self, Connection* c) except NULL:
+        cdef OutBuffer* o = c.out
+        if o == NULL:
+            if self.out_pool != NULL:
+                o = self.out_pool
+                self.out_pool = o.following
+                self.out_pool_count -= 1
+            else:
+                o = <OutBuffer*>malloc(sizeof(OutBuffer))
+                if o == NULL:
+                    raise MemoryError()
+            o.start = o.end = o.mark_first = o.mark_count = 0
+            c.out = o
+        return o
+
+    cdef void free_out(self, Connection* c) noexcept:
+        if c.out == NULL:
+            return
+        if self.out_pool_count < POOL_MAX:
+            c.out.following = self.out_pool
+            self.out_pool = c.out
+            self.out_pool_count += 1
+        else:
+            free(c.out)
+        c.out = NULL
+
+    cdef bint fits(self, Connection* c, uint32_t length) except -1:
+        """Room for so many bytes and one mark in the output, if need be after sending what is there."""
+        cdef OutBuffer* o = self.out_of(c)
+        if o.end + length <= OUT_BYTES and o.mark_count < MARKS:
+            return True
+        if length > OUT_BYTES:
+            return False
+        if not c.write_blocked and not c.tls:
+            self.flush(c, False)
+            if c.hurt:
+                return False
+            o = self.out_of(c)
+        if o.end + length > OUT_BYTES and o.start:
+            memmove(o.data, o.data + o.start, o.end - o.start)
+            o.end -= o.start
+            o.start = 0
+        return o.end + length <= OUT_BYTES and o.mark_count < MARKS
+
+    cdef inline void mark(self, Connection* c, uint32_t instruction, uint32_t size) noexcept:
+        cdef OutBuffer* o = c.out
+        cdef Mark* m = &o.marks[(o.mark_first + o.mark_count) % MARKS]
+        m.end = c.queued
+        m.instruction = instruction
+        m.size = size
+        o.mark_count += 1
+
+    cdef Head* deliver(self, Connection* c, uint32_t i, char* content, uint32_t length, char* body, uint32_t body_length,
+                       Head* head) except? NULL:
+        """Hand one delivery to one connection: into its buffer, or behind what waits there already."""
+        cdef uint32_t total = length + body_length
+        cdef OutBuffer* o
+        cdef char* at
+        self.n_deliveries += 1
+        if c.waiting_count == 0 and body_length <= PIECE and (c.unlimited or c.credit > 0) and self.fits(c, total):
+            o = c.out
+            at = o.data + o.end
+            memcpy(at, content, length)
+            memcpy(at + length, body, body_length)
+            (<uint32_t*>at)[0] = total
+            (<uint8_t*>at)[5] &= ~<uint8_t>F_FRAGMENTED
+            o.end += total
+            c.queued += total
+            c.credit -= 1
+            self.mark(c, i, total)
+            self.touch(c)
+            if c.write_blocked and (o.mark_count > self.slow_messages or o.end - o.start > self.slow_bytes):
+                self.too_slow(c)
+            return head
+        if c.hurt:
+            self.share_done(i)
+            self.undelivered(content, length, c.index, c.uid)
+            return head
+        if head == NULL:
+            head = self.keep(content, length, body_length, body, False, False)
+        self.queue(c, head, i)
+        return head
+
+    cdef Head* keep(self, char* content, uint32_t length, uint32_t body_length, char* body, bint plain, bint last) except NULL:
+        cdef Head* head = <Head*>malloc(sizeof(Head) + length)
+        if head == NULL:
+            raise MemoryError()
+        head.references = 1
+        head.length = 0 if plain else length   # router-made frames of any length go out like a body
+        head.body_length = length if plain else body_length
+        head.body = &head.data[0] if plain else body
+        head.plain = plain
+        head.last = last
+        memcpy(head.data, content, length)
+        if not plain:
+            (<uint8_t*>head.data)[5] &= ~<uint8_t>F_FRAGMENTED
+        return head
+
+    cdef void release(self, Head* head) noexcept:
+        head.references -= 1
+        if head.references == 0:
+            free(head)
+
+    cdef int queue(self, Connection* c, Head* head, uint32_t instruction) except -1:
+        cdef uint32_t room, k
+        cdef Waiting* grown
+        if c.waiting_count == c.waiting_room:
+            room = c.waiting_room * 2 if c.waiting_room else 16
+            grown = <Waiting*>malloc(room * sizeof(Waiting))
+            if grown == NULL:
+                raise MemoryError()
+            for k in range(c.waiting_count):
+                grown[k] = c.waiting[(c.waiting_first + k) % c.waiting_room]
+            free(c.waiting)
+            c.waiting = grown
+            c.waiting_room = room
+            c.waiting_first = 0
+        head.references += 1
+        k = (c.waiting_first + c.waiting_count) % c.waiting_room
+        c.waiting[k].head = head
+        c.waiting[k].instruction = instruction
+        c.waiting_count += 1
+        c.waiting_bytes += head.length + head.body_length
+        self.touch(c)
+        if self.count_waiting(c) > self.slow_messages or (
+                self.bytes_waiting(c) > self.slow_bytes and self.count_waiting(c) > 1):
+            self.too_slow(c)
+        return 0
+
+    cdef uint64_t count_waiting(self, Connection* c) noexcept:
+        return c.waiting_count + (c.out.mark_count if c.out != NULL else 0)
+
+    cdef uint64_t bytes_waiting(self, Connection* c) noexcept:
+        return c.waiting_bytes - c.emitted + (c.out.end - c.out.start if c.out != NULL else 0)
+
+    cdef int too_slow(self, Connection* c) except -1:
+        """It does not read: cut it off, with the reason if that can still be sent."""
+        if c.hurt or c.eof and c.deaf:
+            return 0
+        self.n_slow += 1
+        self.cut(c, "slow-client", error_frame("slow-client", "", 0, 0), False)
+        return 0
+
+    cdef int put_plain(self, Connection* c, char* data, uint32_t length, bint ordered, bint last) except -1:
+        """Frames without accounting. Out of order means: in front of what waits for credit, never inside a frame."""
+        cdef OutBuffer* o
+        cdef Head* head
+        if c.hurt or c.linger or c.state >= CLOSING:
+            return 0
+        if (c.waiting_count == 0 or not ordered and self.out_of_credit(c)) and self.fits(c, length):
+            o = c.out
+            memcpy(o.data + o.end, data, length)
+            o.end += length
+            c.queued += length
+            self.touch(c)
+            return 0
+        if c.hurt:
+            return 0
+        head = self.keep(data, length, 0, NULL, True, last)
+        self.queue(c, head, NO_INSTRUCTION)
+        self.release(head)
+        return 0
+
+    cdef bint out_of_credit(self, Connection* c) noexcept:
+        """Is credit what the first waiting delivery waits for?"""
+        return (c.waiting_count and not c.emitting and not c.unlimited and c.credit <= 0
+                and not c.waiting[c.waiting_first].head.plain)
+
+    cdef int pong(self, Connection* c, uint64_t correlation) except -1:
+        cdef char frame[32]
+        memset(frame, 0, 32)
+        (<uint32_t*>frame)[0] = 32
+        frame[4] = K_PONG
+        (<uint64_t*>(frame + 16))[0] = correlation
+        return self.put_plain(c, frame, 32, False, False)
+
+    cdef int ping(self, Connection* c) except -1:
+        cdef char frame[32]
+        memset(frame, 0, 32)
+        (<uint32_t*>frame)[0] = 32
+        frame[4] = K_PING
+        return self.put_plain(c, frame, 32, False, False)
+
+    cdef int emit(self, Connection* c) except -1:
+        """Move what waits into the output buffer, piece by piece if it is large, as far as credit and room go."""
+        cdef Waiting* w
+        cdef Head* h
+        cdef OutBuffer* o = self.out_of(c)
+        cdef uint32_t room, n, into
+        cdef bint pieces
+        cdef char* at
+        while c.waiting_count:
+            w = &c.waiting[c.waiting_first]
+            h = w.head
+            pieces = h.body_length > PIECE and not h.plain
+            if o.start == o.end:
+                o.start = o.end = 0
+            elif o.start > OUT_BYTES // 2:
+                memmove(o.data, o.data + o.start, o.end - o.start)
+                o.end -= o.start
+                o.start = 0
+            if not c.emitting:
+                if not h.plain and not c.unlimited and c.credit <= 0:
+                    break
+                if o.end + h.length + 8 > OUT_BYTES or o.mark_count == MARKS:
+                    break
+                at = o.data + o.end
+                memcpy(at, h.data, h.length)
+                n = h.length
+                if not h.plain:
+                    c.credit -= 1
+                    if pieces:
+                        (<uint32_t*>at)[0] = h.length + 8 + PIECE
+                        (<uint8_t*>at)[5] |= F_FRAGMENTED
+                        (<uint64_t*>(at + h.length))[0] = h.body_length
+                        n += 8
+                    else:
+                        (<uint32_t*>at)[0] = h.length + h.body_length
+                o.end += n
+                c.queued += n
+                c.emitting = 1
+                c.emitted = 0
+            while c.emitted < h.body_length:
+                room = OUT_BYTES - o.end
+                if room < 64:
+                    break
+                into = c.emitted % PIECE
+                if pieces and into == 0 and c.emitted:
+                    at = o.data + o.end
+                    memset(at, 0, 32)
+                    n = h.body_length - c.emitted
+                    (<uint32_t*>at)[0] = 32 + (n if n < PIECE else PIECE)
+                    at[4] = K_FRAGMENT
+                    o.end += 32
+                    c.queued += 32
+                    room -= 32
+                n = h.body_length - c.emitted
+                if pieces and n > PIECE - into:
+                    n = PIECE - into
+                if n > room:
+                    n = room
+                memcpy(o.data + o.end, h.body + c.emitted, n)
+                o.end += n
+                c.queued += n
+                c.emitted += n
+            if c.emitted < h.body_length:
+                break
+            if not h.plain:
+                self.mark(c, w.instruction, h.length + h.body_length)
+            c.emitting = 0
+            c.emitted = 0
+            c.waiting_bytes -= h.length + h.body_length
+            c.waiting_first = (c.waiting_first + 1) % c.waiting_room
+            c.waiting_count -= 1
+            self.release(h)
+        if c.waiting_count == 0:
+            free(c.waiting)
+            c.waiting = NULL
+            c.waiting_room = c.waiting_first = 0
+        return 0
+
+    cdef int flush_all(self) except -1:
+        """One send for everything gathered, for each connection that has something."""
+        cdef uint32_t i = 0
+        cdef Connection* c
+        while i < self.dirty_count:
+            c = &self.connections[self.dirty[i]]
+            i += 1
+            c.dirty = 0
+            if c.fd >= 0:
+                self.flush(c, True)
+        self.dirty_count = 0
+        return 0
+
+    cdef int flush(self, Connection* c, bint settle) except -1:
+        """Send. With `settle` the connection may end here, if its end was waiting for this."""
+        cdef OutBuffer* o
+        cdef ssize_t n
+        cdef int sends = 0
+        if c.tls:
+            return self.flush_tls(c, settle)
+        while not c.hurt and not c.write_blocked:
+            if c.waiting_count and (c.out == NULL or c.out.end - c.out.start < OUT_BYTES // 2):
+                self.emit(c)
+            o = c.out
+            if o == NULL or o.start == o.end:
+                break
+            if sends == SENDS:
+                c.write_blocked = 1            # the others first; epoll brings us back
+                break
+            n = send(c.fd, o.data + o.start, o.end - o.start, MSG_DONTWAIT | MSG_NOSIGNAL)
+            sends += 1
+            if n < 0:
+                if errno == EAGAIN:
+                    c.write_blocked = 1
+                elif errno != EINTR:
+                    self.broken(c)
+                continue
+            self.accepted(c, <uint32_t>n)
+            if o.start < o.end:
+                c.write_blocked = 1
+        return self.settle(c) if settle else 0
+
+    cdef int flush_tls(self, Connection* c, bint settle) except -1:
+        cdef list state = self.filters[c.index]
+        cdef OutBuffer* o
+        cdef ssize_t n
+        cdef int sends = 0
+        cdef bytes pending
+        while not c.hurt and not c.write_blocked:
+            pending = state[1]
+            if state[2] == len(pending):
+                if c.waiting_count:
+                    self.emit(c)
+                o = c.out
+                if o == NULL or o.start == o.end:
+                    break
+                try:
+                    pending = state[0].send(o.data[o.start:o.end])
+                except Exception:
+                    self.broken(c)
+                    break
+                state[1] = pending
+                state[2] = 0
+                state[3] = o.end - o.start
+                if not pending:
+                    break                      # the handshake is not over
+            if sends == SENDS:
+                c.write_blocked = 1
+                break
+            n = send(c.fd, PyBytes_AS_STRING(pending) + <int>state[2], len(pending) - <int>state[2],
+                     MSG_DONTWAIT | MSG_NOSIGNAL)
+            sends += 1
+            if n < 0:
+                if errno == EAGAIN:
+                    c.write_blocked = 1
+                elif errno != EINTR:
+                    self.broken(c)
+                continue
+            state[2] += n
+            if state[2] == len(pending):
+                self.accepted(c, <uint32_t>state[3])
+                state[1] = b""
+                state[2] = state[3] = 0
+            else:
+                c.write_blocked = 1
+        return self.settle(c) if settle else 0
+
+    cdef void accepted(self, Connection* c, uint32_t n) noexcept:
+        """So many bytes were handed to the connection: the deliveries that end in them are done."""
+        cdef OutBuffer* o = c.out
+        cdef Mark* m
+        c.sent_ms = self.now
+        if o == NULL or n == 0:
+            return
+        o.start += n
+        c.sent += n
+        self.n_bytes_out += n
+        while o.mark_count:
+            m = &o.marks[o.mark_first]
+            if m.end > c.sent:
+                break
+            o.mark_first = (o.mark_first + 1) % MARKS
+            o.mark_count -= 1
+            self.share_done(m.instruction)
+        if o.start == o.end:
+            o.start = o.end = 0
+
+    cdef int settle(self, Connection* c) except -1:
+        """After sending: give the buffer back, and go on with an end that waited for the last byte."""
+        cdef bint pending = c.tls and len((<list>self.filters[c.index])[1]) > 0
+        if c.out != NULL and c.out.start == c.out.end and c.out.mark_count == 0:
+            self.free_out(c)
+        if c.hurt and c.state == CLOSING:
+            self.close_now(c)
+            return 0
+        if c.out == NULL and c.waiting_count == 0 and not pending:
+            if c.detaching and c.state < CLOSING:
+                c.eof = 1
+                c.deaf = 1
+                c.linger = 1
+                self.enlist(c)
+            elif c.state == CLOSING:
+                self.wait_for_end(c)
+                return 0
+        self.poll(c)
+        return 0
+
+    cdef void wait_for_end(self, Connection* c) noexcept:
+        """All is sent. Closing now, with input unread, could destroy it on its way: let the client close first."""
+        shutdown(c.fd, SHUT_WR)
+        c.state = LINGER
+        c.masked = 0
+        c.write_blocked = 0
+        c.since_ms = self.now
+        self.poll(c)
+
+    # -- the end of a connection -------------------------------------------------------------------------------
+
+    cdef int cut(self, Connection* c, str reason, bytes frames, bint deaf) except -1:
+        """End it from our side. What waits unsent is given up; `frames` are the last word if there is room for it."""
+        cdef OutBuffer* o
+        if c.state >= CLOSING or c.linger and c.eof:
+            return 0
+        self.note(c, reason)
+        self.drop_waiting(c)
+        if frames and not c.hurt:
+            o = self.out_of(c)
+            if not c.emitting and o.end + <uint32_t>len(frames) <= OUT_BYTES:
+                memcpy(o.data + o.end, PyBytes_AS_STRING(frames), len(frames))
+                o.end += <uint32_t>len(frames)
+                c.queued += <uint64_t>len(frames)
+            self.touch(c)
+        c.linger = 1
+        c.eof = 1
+        if deaf:
+            c.deaf = 1
+        c.masked = 0
+        self.poll(c)
+        self.enlist(c)
+        return 0
+
+    cdef void note(self, Connection* c, str reason) except *:
+        """Why it ends, for the log."""
+        self.reasons.setdefault(c.index, reason)
+
+    cdef void broken(self, Connection* c) except *:
+        """Writing is no longer possible."""
+        if c.hurt:
+            return
+        c.hurt = 1
+        c.write_blocked = 0
+        c.linger = 0
+        if c.state >= CLOSING:
+            self.touch(c)
+            return
+        if not c.eof:
+            # There may be input that came before the break: read on for a moment, its end is near.
+            c.masked = 0
+            c.since_ms = self.now
+        self.drop_waiting(c)
+        self.drop_output(c)
+        if c.eof:
+            self.enlist(c)
+        self.poll(c)
+
+    cdef void drop_waiting(self, Connection* c) except *:
+        """Deliveries not begun: requests among them are reported, all are counted as finished."""
+        cdef Waiting* w
+        cdef uint32_t kept = 0
+        while c.waiting_count:
+            w = &c.waiting[c.waiting_first]
+            if not w.head.plain:
+                c.lost += 1
+                if not c.emitting:
+                    self.undelivered(w.head.data, w.head.length, c.index, c.uid)
+                else:
+                    self.n_lost += 1
+                self.share_done(w.instruction)
+            self.release(w.head)
+            kept = kept or c.emitting
+            c.emitting = 0
+            c.emitted = 0
+            c.waiting_first = (c.waiting_first + 1) % c.waiting_room
+            c.waiting_count -= 1
+        c.emitting = kept                      # nothing may be put behind half a frame
+        free(c.waiting)
+        c.waiting = NULL
+        c.waiting_room = c.waiting_first = 0
+        c.waiting_bytes = 0
+
+    cdef void drop_output(self, Connection* c) except *:
+        """Deliveries in the buffer that were not accepted to the last byte."""
+        cdef OutBuffer* o = c.out
+        cdef Mark* m
+        cdef uint64_t begin, offset, untouched
+        if o == NULL:
+            return
+        untouched = c.sent
+        if c.tls and c.index in self.filters:
+            untouched += <uint64_t>(<list>self.filters[c.index])[3]
+        while o.mark_count:
+            m = &o.marks[o.mark_first]
+            begin = m.end - m.size
+            c.lost += 1
+            if begin >= untouched and m.size <= o.end - o.start:
+                offset = o.start + (begin - c.sent)
+                self.undelivered(o.data + offset, self.head_at(o.data + offset), c.index, c.uid)
+            else:
+                self.n_lost += 1
+            o.mark_first = (o.mark_first + 1) % MARKS
+            o.mark_count -= 1
+            self.share_done(m.instruction)
+        c.queued = c.sent
+        self.free_out(c)
+
+    cdef inline uint32_t head_at(self, char* f) noexcept:
+        return 32 + u16(f + 6) + u32(f + 8)
+
+    cdef int depart(self, Connection* c) except -1:
+        """All it sent was taken: tell the router, let go of everything it held, close."""
+        if c.state >= CLOSING:
+            return 0
+        if c.state == LIVE:
+            self.n_live -= 1
+        if c.handle:
+            self.own.abandon_c(c.handle)
+            c.handle = 0
+            c.body = NULL
+            free(c.head)
+            c.head = NULL
+            c.frame_left = 0
+        if self.starving == <int64_t>c.index:
+            self.starving = -1
+        self.drop_input(c)
+        self.drop_waiting(c)
+        if not c.linger or c.hurt:
+            self.drop_output(c)
+        if c.attached:
+            self.push_uncounted(UP_GONE, c.uid, c.index, b"")
+        if c.linger and not c.hurt:
+            c.state = CLOSING
+            c.since_ms = self.now
+            self.touch(c)
+        else:
+            self.close_now(c)
+        return 0
+
+    cdef void close_now(self, Connection* c) except *:
+        """The descriptor goes, the index may be used again."""
+        if c.fd < 0:
+            return
+        self.drop_waiting(c)
+        self.drop_output(c)
+        self.drop_input(c)
+        if c.polled:
+            epoll_ctl(self.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+            c.polled = 0
+        c_close(c.fd)
+        c.fd = -1
+        c.state = EMPTY
+        self.n_connections -= 1
+        self.filters.pop(c.index, None)
+        if c.lost:
+            self.events.append((c.index, "lost", b"%d" % c.lost))
+        reason = self.reasons.pop(c.index, "closed" if c.deaf else "connection-lost")
+        self.events.append((c.index, "closed", (<str>reason).encode()))
+
+    cdef int sweep(self) except -1:
+        """Timers, about once a second: prefaces, handshakes, silence, ends that take too long."""
+        cdef uint32_t i
+        cdef Connection* c
+        cdef int64_t silence
+        while self.highest and self.connections[self.highest - 1].fd < 0:
+            self.highest -= 1
+        for i in range(self.highest):
+            c = &self.connections[i]
+            if c.fd < 0:
+                continue
+            if c.state == LIVE:
+                if c.detaching:
+                    if self.now - c.since_ms >= self.handshake_ms:
+                        self.cut(c, "closed", b"", True)
+                    continue
+                if c.eof:
+                    continue
+                if c.hurt:
+                    if self.now - c.since_ms >= LINGER_MS:
+                        self.finished(c)
+                    continue
+                if c.masked or c.place == ON_BLOCKED:
+                    # We do not read it, so its silence is ours; but it should hear that we are there.
+                    c.heard_ms = self.now
+                    if self.now - c.sent_ms >= c.keep_alive_ms // 2:
+                        self.ping(c)
+                    continue
+                silence = self.now - c.heard_ms
+                if silence >= 2 * c.keep_alive_ms:
+                    self.cut(c, "keep-alive-timeout", error_frame("keep-alive-timeout", "", 0, 0), False)
+                elif silence >= c.keep_alive_ms and not c.pinged:
+                    c.pinged = 1
+                    self.ping(c)
+            elif c.state == PREFACE or c.state == SECURING:
+                if self.now - c.since_ms >= self.preface_ms:
+                    self.cut(c, "handshake-timeout", b"", True)
+            elif c.state == CONFIRMED:
+                if self.now - c.since_ms >= self.handshake_ms:
+                    self.cut(c, "handshake-timeout", error_frame("handshake-timeout", "", 0, 0), True)
+            elif c.state == CLOSING or c.state == LINGER:
+                if self.now - c.since_ms >= LINGER_MS:
+                    self.close_now(c)
+        return 0

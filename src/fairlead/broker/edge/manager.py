@@ -1,0 +1,479 @@
+"""A connection manager: owns client connections from hand-over to close, and moves bytes between them and the store.
+
+The bytes are the engine's (`traffic.py`, `_traffic.pyx`); here is what happens once per connection: adopting it, asking
+the router for its attachment, checking who it is, keeping its entry in the connection table, and ending it.
+
+A manager that follows a dead one first settles what that one left: instructions under way are counted as finished,
+connections reported as lost, messages the router never heard of given up and logged (SRV-115, SRV-129).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import secrets
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.broker.answers import GO_AWAY, error_frame, frame
+from fairlead.broker.bounds import Bounds
+from fairlead.broker.edge.credentials import Verifier
+from fairlead.broker.edge.engine import Traffic
+from fairlead.broker.edge.tls import TlsFilter, make_context
+from fairlead.broker.outstanding import (
+    KIND_OUTSTANDING,
+    RECORDS_DEFAULT,
+    OutstandingTable,
+    finish_all,
+    format_outstanding,
+    outstanding_bytes,
+    outstanding_name,
+)
+from fairlead.broker.resume import SECRET_BYTES, token_for, uid_of
+from fairlead.errors import FairleadError, RemoteProtocolError
+from fairlead.runtime import config as configuring
+from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.counters import Counters, ManagerCounter
+from fairlead.security import users as security
+from fairlead.store import layout
+from fairlead.store.connections import ConnectionTable
+from fairlead.store.edge.segment import Segment, open_segment
+from fairlead.store.memory import MODE, Arena, Consumer, Producer
+from fairlead.wire.handshake import Connect, GoAway, decode, encode
+
+SAFETY_TICK_MS: Final = 250
+COUNT_MS: Final = 20  # the counters are at most so old
+HANDOVERS_PER_TURN: Final = 64
+FAREWELL_S: Final = 1.5  # for the last words of a stop
+MOVE_WITHIN_S: Final = 30.0
+LOG_LINES_PER_S: Final = 20
+PROTOCOL_VERSION: Final = 1
+# Ends that nobody need look at; all others are worth a line.
+ORDINARY: Final = frozenset({"closed", "connection-lost", "shutting-down"})
+
+_HANDOVER: Final = struct.Struct(layout.HANDOVER_FORMAT)
+
+
+def run(control: Control, start: Start) -> int:
+    """Be a manager until told to stop, or drained."""
+    manager = Manager(control, start)
+    gc.collect()
+    gc.freeze()  # what is here now stays: the collector need not look at it again
+    return manager.run()
+
+
+@dataclass(slots=True)
+class Client:
+    """What is known of one connection besides its bytes."""
+
+    uid: int
+    peer: str
+    said: Connect | None = None
+    user: str = ""
+    lost: int = 0  # deliveries that did not reach it
+    attachment: int = 0  # the uid by which others address it: an older connection's after a move
+
+
+class Manager:
+    """One manager process."""
+
+    def __init__(self, control: Control, start: Start) -> None:
+        self._control, self._config, self._index = control, start.config, start.index
+        self._store = start.store
+        self._bounds = Bounds.of(start.config)
+        security_ = start.config.security
+        tls = security_.tls_certificate
+        self._tls_context = make_context(tls, security_.tls_key) if tls else None
+        self._anonymous = configuring.anonymous_allowed(start.config)
+        self._verifier = Verifier(self._read_users())
+        self._secret = server_secret(start.store)
+        self._clients: dict[int, Client] = {}
+        self._map_segments(start)
+        self._dispatched = socket.socket(fileno=os.dup(start.fds["dispatched"]))
+        self._dispatched.setblocking(False)
+        self._wake, self._wake_router = start.fds["wake"], start.fds["wake-router"]
+        self._control_fd = -1
+        self._moving = False
+        self._draining = False
+        self._stop_s = 0.0
+        self._adopted = 0
+        self._given_up = 0
+        self._counted_s = 0.0
+        self._lines, self._lines_s = 0, 0
+
+    def _read_users(self) -> security.Users | None:
+        path = configuring.users_path(self._config)
+        return security.read(path) if path is not None else None
+
+    def _map_segments(self, start: Start) -> None:
+        directory, own = start.store, start.index
+        up = open_segment(directory / layout.up_name(own), layout.KIND_RING, mode=MODE)
+        down = open_segment(directory / layout.down_name(own), layout.KIND_RING, mode=MODE)
+        self._up, self._down = Producer(up.map, up.fd), Consumer(down.map, down.fd)
+        self._arenas: dict[int, Any] = {}
+        for i in range(start.managers):
+            segment = open_segment(directory / layout.arena_name(i), layout.KIND_ARENA, mode=MODE)
+            self._arenas[i] = Arena(
+                segment.map, segment.fd, i == own, start.config.store.arena_step_bytes, lock_fd=segment.fd
+            )
+        connections = open_segment(directory / layout.CONNECTIONS_NAME, layout.KIND_CONNECTIONS, mode=MODE)
+        self._table = ConnectionTable(connections.view)
+        counters = open_segment(directory / layout.counters_name("manager", own), layout.KIND_COUNTERS, mode=MODE)
+        self._counters = Counters("manager", counters.view)
+        self._outstanding = open_outstanding(directory, own, start.server_id)
+        self._kept = [up, down, connections, counters]  # mapped as long as the process lives
+
+    # --- Beginning ------------------------------------------------------------------------------------------------
+    def run(self) -> int:
+        raise_descriptor_limit()
+        lost = self._settle_predecessor()
+        self._traffic = Traffic(
+            up=self._up,
+            down=self._down,
+            arenas=self._arenas,
+            own=self._index,
+            outstanding=self._outstanding.map,
+            wake_fd=self._wake,
+            wake_router_fd=self._wake_router,
+            settings=self._bounds,
+        )
+        os.eventfd_write(self._wake_router, 1)  # it may have waited for the room that was made
+        for uid, index in lost:
+            self._traffic.push(layout.UP_GONE, uid, index, b"")
+            self._table.close(self._index, index)
+        self._table.begin_manager(self._index, os.getpid())
+        self._before = {number: self._counters.get(number) for number in ManagerCounter}
+        self._counters.add(ManagerCounter.MESSAGES_GIVEN_UP, self._given_up)
+        self._before[ManagerCounter.MESSAGES_GIVEN_UP] += self._given_up
+        self._traffic.watch(self._dispatched.fileno())
+        self._traffic.watch(self._verifier.fd)
+        self._watch_control()
+        self._control.send("ready")
+        while not self._is_over():
+            self._turn()
+        self._count(time.monotonic())
+        self._verifier.close()
+        self._dispatched.close()
+        return 0
+
+    def _settle_predecessor(self) -> list[tuple[int, int]]:
+        """What a dead predecessor left, made good; its connections, for the router to hear of."""
+        lost = self._table.lost(self._index)
+        self._up.unwant()
+        self._down.awake()
+        finished = finish_all(OutstandingTable(self._outstanding.map), self._down, self._arenas, self._on_fault)
+        given_up = self._arenas[self._index].recover(self._up.tail)
+        for facts in given_up[:100]:
+            self._control.log(
+                "warning",
+                f"gave up message {facts['handle']:016x} of connection {facts['uid']} ({facts['bytes']} bytes): "
+                "its manager died before the router heard of it",
+            )
+        self._given_up = len(given_up)
+        if lost or finished or given_up:
+            self._control.log(
+                "warning",
+                f"manager {self._index} follows a dead one: {len(lost)} connections lost, {finished} instructions "
+                f"counted as finished, {len(given_up)} messages given up",
+            )
+        return lost
+
+    def _on_fault(self) -> None:
+        self._counters.add(ManagerCounter.ACCOUNTING_FAULTS)
+
+    def _watch_control(self) -> None:
+        self._control_fd = self._control.fileno()
+        if self._control_fd >= 0:
+            self._traffic.watch(self._control_fd)
+
+    # --- The loop -------------------------------------------------------------------------------------------------
+    def _turn(self) -> None:
+        events = self._traffic.turn(self._patience_ms())
+        for number, what, data in events:
+            if what == "readable":
+                self._on_readable(number)
+            else:
+                self._on_client(number, what, data)
+        now_s = time.monotonic()
+        if self._control.lost and self._control.tick(now_s):
+            self._watch_control()
+        if now_s - self._counted_s >= COUNT_MS / 1000:
+            self._count(now_s)
+        else:
+            self._stale = True
+
+    _stale = True
+
+    def _patience_ms(self) -> int:
+        if self._stop_s or self._control.lost:
+            return 100
+        return COUNT_MS if self._stale else SAFETY_TICK_MS
+
+    def _is_over(self) -> bool:
+        """After a stop or a drain: have all said good-bye?"""
+        if not self._stop_s and not self._draining:
+            return False
+        if self._stop_s and time.monotonic() >= self._stop_s:
+            return True
+        if self._clients:
+            return False
+        self._take_handovers()
+        return not self._clients and not self._traffic.statistics()["queue_private"]
+
+    def _on_readable(self, fd: int) -> None:
+        if fd == self._control_fd:
+            for command in self._control.receive():
+                self._obey(command)
+            if self._control.lost:
+                self._control_fd = -1  # closing it took it out of the epoll set
+        elif fd == self._dispatched.fileno():
+            self._take_handovers()
+        elif fd == self._verifier.fd:
+            for (index, uid), right in self._verifier.answers():
+                client = self._clients.get(index)
+                if client is not None and client.uid == uid:
+                    self._verified(index, client, right)
+
+    def _obey(self, command: Command) -> None:
+        match command.name:
+            case "stop":
+                self._table.set_draining(self._index)
+                self._stop_s = time.monotonic() + FAREWELL_S
+                last = error_frame("shutting-down") + frame(0x0A)
+                for index, client in list(self._clients.items()):
+                    self._traffic.close(index, client.uid, "shutting-down", last)
+            case "drain":
+                self._draining = True
+                self._table.set_draining(self._index)
+                if command.args.get("move"):
+                    self._moving = True
+                    for index, client in self._clients.items():
+                        if client.attachment:
+                            self._ask_to_move(index, client)
+            case "reload":
+                self._reload()
+
+    def _reload(self) -> None:
+        try:
+            self._verifier.reload(self._read_users())
+        except FairleadError as error:
+            self._control.log("error", f"The users file was not read again: {error}")
+
+    # --- Connections ----------------------------------------------------------------------------------------------
+    def _take_handovers(self) -> None:
+        for _ in range(HANDOVERS_PER_TURN):
+            try:
+                data, fds, _, _ = socket.recv_fds(self._dispatched, 4096, 16, socket.MSG_CMSG_CLOEXEC)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data, fds = b"", []
+            if not data:
+                self._traffic.unwatch(self._dispatched.fileno())
+                return
+            for surplus in fds[1:]:
+                os.close(surplus)
+            if len(data) >= _HANDOVER.size and fds:
+                uid, index, _ = _HANDOVER.unpack_from(data)
+                self._adopt(uid, index, fds[0], data[_HANDOVER.size :].decode("utf-8", "replace"))
+
+    def _adopt(self, uid: int, index: int, fd: int, peer: str) -> None:
+        if index in self._clients or not self._table.adopt(self._index, index, uid, fd):
+            os.close(fd)
+            return
+        self._clients[index] = Client(uid, peer)
+        self._adopted += 1
+        self._traffic.adopt(index, uid, fd)
+        if self._stop_s:
+            self._traffic.close(index, uid, "shutting-down")
+
+    def _on_client(self, index: int, what: str, data: bytes) -> None:
+        client = self._clients.get(index)
+        if client is None:
+            return
+        match what:
+            case "preface":
+                self._traffic.push(layout.UP_ATTACH, client.uid, index, msgspec.json.encode({"peer": client.peer}))
+            case "tls":
+                assert self._tls_context is not None
+                self._traffic.secure(index, client.uid, TlsFilter(self._tls_context))
+            case "connect":
+                self._on_connect(index, client, data)
+            case "live":
+                self._on_live(index, client)
+            case "lost":
+                client.lost = int(data)
+            case "closed":
+                del self._clients[index]
+                self._table.close(self._index, index)
+                reason = data.decode()
+                text = f"connection {client.uid} from {client.peer} ended: {reason}"
+                if client.lost:
+                    text += f"; {client.lost} messages on their way to it were given up"
+                self._say(reason not in ORDINARY or client.lost > 0, text)
+
+    def _on_connect(self, index: int, client: Client, body: bytes) -> None:
+        """Who is it? Credentials stay in this process; the router hears only of the result."""
+        try:
+            said = client.said = decode(Connect, body)
+        except RemoteProtocolError as error:
+            self._refuse(index, client, "bad-request", str(error))
+            return
+        if said.version != PROTOCOL_VERSION:
+            text = f"This server speaks version {PROTOCOL_VERSION} of the protocol."
+            self._refuse(index, client, "unsupported-version", text)
+        elif not said.user:
+            if self._anonymous:
+                self._respond(index, client)
+            else:
+                self._refuse(index, client, "bad-credentials", "This server asks for a user and a password.")
+        elif self._verifier.users is None:
+            self._refuse(index, client, "bad-credentials", "This server has no users; connect without a name.")
+        elif self._verifier.remembers(said.user, said.password):
+            self._verified(index, client, True)
+        elif not self._verifier.check((index, client.uid), said.user, said.password):
+            self._refuse(index, client, "server-full", "Too many clients are being verified; try again.")
+
+    def _verified(self, index: int, client: Client, right: bool) -> None:
+        if client.said is None:
+            return
+        if right:
+            client.user = client.said.user
+            self._respond(index, client)
+        else:
+            self._refuse(index, client, "bad-credentials", "")
+
+    def _respond(self, index: int, client: Client) -> None:
+        """Tell the router who it is, without secrets; its WELCOME makes the connection live."""
+        said = client.said
+        assert said is not None
+        most = self._config.limits.keep_alive_s
+        keep_alive_s = min(said.keep_alive_s or most, most)
+        facts: dict[str, Any] = {
+            "version": said.version,
+            "type": said.type,
+            "instance": said.instance,
+            "org": said.org,
+            "credit": said.credit,
+            "keep_alive_s": keep_alive_s,
+            "software": said.software,
+            "user": client.user,
+        }
+        client.attachment = client.uid
+        if said.resume:
+            uid = uid_of(self._secret, said.resume)
+            if uid is None:
+                self._refuse(index, client, "not-allowed", "This is not a token of this server.")
+                return
+            facts["resume_uid"] = client.attachment = uid
+        client.said = Connect(type=said.type, instance=said.instance, org=said.org)  # the password is not kept
+        self._traffic.options(index, client.uid, said.credit, max(1, int(keep_alive_s * 1000)))
+        self._traffic.push(layout.UP_RESPONSE, client.uid, index, msgspec.json.encode(facts))
+
+    def _on_live(self, index: int, client: Client) -> None:
+        said = client.said
+        assert said is not None
+        self._table.set_live(
+            self._index, index, user=client.user, type=said.type, instance=said.instance, org=said.org
+        )
+        self._say(False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}")
+        if self._moving:
+            self._ask_to_move(index, client)
+
+    def _refuse(self, index: int, client: Client, code: str, text: str) -> None:
+        self._traffic.close(index, client.uid, code, error_frame(code, text))
+
+    def _ask_to_move(self, index: int, client: Client) -> None:
+        go_away = GoAway(token=token_for(self._secret, client.attachment), within_s=MOVE_WITHIN_S)
+        self._traffic.send(index, client.uid, frame(GO_AWAY, body=encode(go_away)))
+
+    # --- What others see ------------------------------------------------------------------------------------------
+    def _say(self, notable: bool, text: str) -> None:
+        """A line about one connection; ordinary ones only at debug, and never a flood of either."""
+        if not notable and self._config.log.level != "debug":
+            return
+        second = int(time.monotonic())
+        if second != self._lines_s:
+            self._lines, self._lines_s = 0, second
+        self._lines += 1
+        if self._lines <= LOG_LINES_PER_S:
+            more = "" if self._lines < LOG_LINES_PER_S else " (and more of the kind in this second)"
+            self._control.log("warning" if notable else "debug", text + more)
+
+    def _count(self, now_s: float) -> None:
+        found, words, before = self._traffic.statistics(), self._counters.words, self._before
+        self._counted_s, self._stale = now_s, False
+        words[ManagerCounter.CONNECTIONS_OPEN] = found["connections"]
+        words[ManagerCounter.CONNECTIONS_TOTAL] = before[ManagerCounter.CONNECTIONS_TOTAL] + self._adopted
+        words[ManagerCounter.READING_STOPPED] = found["stopped"]
+        words[ManagerCounter.LOOP_PROGRESS] += 1
+        for number, name in COUNTED:
+            words[number] = before[number] + found[name]
+
+
+COUNTED: Final = (
+    (ManagerCounter.MESSAGES_IN, "messages_in"),
+    (ManagerCounter.BYTES_IN, "bytes_in"),
+    (ManagerCounter.MESSAGES_OUT, "deliveries"),
+    (ManagerCounter.BYTES_OUT, "bytes_out"),
+    (ManagerCounter.INSTRUCTIONS, "instructions"),
+    (ManagerCounter.ROUNDS, "rounds"),
+    (ManagerCounter.ACCOUNTING_FAULTS, "accounting_faults"),
+    (ManagerCounter.SAFETY_TICK_FINDS, "safety_tick_finds"),
+    (ManagerCounter.SLOW_CLIENTS_CUT, "slow_clients"),
+    (ManagerCounter.PROTOCOL_ERRORS, "refused"),
+    (ManagerCounter.MESSAGES_GIVEN_UP, "lost"),
+    (ManagerCounter.WAKEUPS, "wakes"),
+    (ManagerCounter.STOPS, "stops"),
+)
+
+
+def open_outstanding(directory: Path, manager: int, server_id: int) -> Segment:
+    """This manager's table of instructions under way; the first manager of a new store makes it."""
+    path = directory / outstanding_name(manager)
+    if not path.exists():
+        size = outstanding_bytes(RECORDS_DEFAULT)
+        header = bytearray(layout.HEADER_BYTES + 8)
+        facts = (layout.MAGIC, layout.LAYOUT_VERSION, KIND_OUTSTANDING, MODE, manager, size, server_id)
+        struct.pack_into(layout.HEADER_FORMAT, header, 0, *facts)
+        format_outstanding(header, RECORDS_DEFAULT)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, size)
+            os.posix_fallocate(fd, 0, size)
+            os.pwrite(fd, header, 0)
+        finally:
+            os.close(fd)
+        fresh.rename(path)
+    return open_segment(path, KIND_OUTSTANDING, mode=MODE)
+
+
+def server_secret(directory: Path) -> bytes:
+    """The secret all managers of this server share; whoever comes first makes it."""
+    path = directory / "secret"
+    if not path.exists():
+        fresh = directory / f".secret.{secrets.token_hex(6)}"
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(secrets.token_bytes(SECRET_BYTES))
+        try:
+            path.hardlink_to(fresh)
+        except FileExistsError:
+            pass  # another manager was first
+        fresh.unlink()
+    return path.read_bytes()
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as the system grants: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1230 @@
+"""The plain engine of one connection manager: descriptors, epoll, rounds, intake and delivery.
+
+The twin of `_traffic.pyx`: same class, same behaviour, some fifty times slower, and the place to read the rules.
+What is decided is beside it and pure: who may send (`fairness.py`), when an instruction is finished
+(`relinquish.py`), what a successor must know (`outstanding.py`).
+
+A turn: wait, read every readable connection once, take messages in rounds into the up ring, publish, carry out the
+instructions of the down ring, send, account, publish.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from fairlead.broker.answers import error_frame, ping_frame, pong_frame, preface_answer
+from fairlead.broker.bounds import Bounds
+from fairlead.broker.fairness import Admission
+from fairlead.broker.outstanding import OutstandingTable
+from fairlead.broker.relinquish import Finish, Relinquish
+from fairlead.store import layout
+
+READ_BYTES: Final = 131072
+OUT_BYTES: Final = 131072  # gathered for one connection before it has to wait
+SMALL_FRAME: Final = 32768  # a longer message goes straight to its slot while it arrives
+EARLY_BYTES: Final = 16384  # what a connection may send before it is welcome
+STOPPED_READ: Final = 4096  # read at a time while the limit is met
+PIECE: Final = 1048576  # body bytes per frame
+PASS_MESSAGES: Final = 512  # taken before the connections are polled again
+DRAIN_ENTRIES: Final = 1024  # instructions before sending
+FREE_FRAMES: Final = 64  # uncounted frames of a connection in one visit
+SENDS: Final = 4  # per connection and turn
+LINGER_MS: Final = 1000
+FAULT: Final = 3  # what Arena.finish answers
+
+FIXED: Final = struct.Struct("<IBBHIIQQ")  # length, kind, flags, topic, headers, number, correlation, peer
+UP: Final = struct.Struct(layout.UP_FORMAT)
+DOWN: Final = struct.Struct(layout.DOWN_FORMAT)
+U64: Final = struct.Struct("<Q")
+
+# States of a connection, in the order of its life.
+PREFACE, SECURING, ATTACHING, CONFIRMED, CONNECTING, LIVE, CLOSING, LINGERING = range(1, 9)
+# What a step found.
+TOOK, FREE, NONE, BLOCKED = range(4)
+IDLE, ON_READY, ON_BLOCKED = range(3)
+
+CONNECT, PING, PONG, CREDIT, SUBSCRIBE, CLOSE, MOVE = 0x01, 0x02, 0x03, 0x04, 0x05, 0x0A, 0x0B
+REGISTER = 0x07
+PUBLISH, REQUEST, CONVERSE, FANOUT, SEND, FRAGMENT = 0x20, 0x21, 0x23, 0x24, 0x25, 0x2F
+CONFIRM, WELCOME, MOVED = 0x41, 0x42, 0x49
+FRAGMENTED, IDENTITY = 0x08, 0x10
+
+Event = tuple[int, str, bytes]
+
+
+class Filter(Protocol):
+    """TLS between a connection's bytes and everything else: see `tls.py`."""
+
+    def receive(self, data: bytes) -> tuple[bytes, bytes]: ...
+
+    def send(self, data: bytes) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A delivery that found no room or no credit, or router-made frames behind such a delivery."""
+
+    head: bytes
+    body_length: int = 0
+    handle: int = 0
+    instruction: int = 0  # 0: plain
+    plain: bytes = b""  # router-made frames of any length go out like a body
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + self.body_length
+
+
+@dataclass(slots=True)
+class Mark:
+    """Where in the stream a delivery ends."""
+
+    end: int
+    instruction: int
+    size: int
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client connection."""
+
+    index: int
+    uid: int
+    sock: socket.socket
+    keep_alive_ms: int
+    heard_ms: int
+    sent_ms: int
+    since_ms: int  # of the state, where a timer runs
+    state: int = PREFACE
+    place: int = IDLE
+    eof: bool = False  # nothing more is read
+    deaf: bool = False  # what it sent and was not taken yet does not count any more
+    linger: bool = False  # send what is gathered before closing; nothing is added
+    hurt: bool = False  # writing failed
+    lost: int = 0  # deliveries given up because it ended
+    attached: bool = False  # the router knows it
+    masked: int = 0  # 1 not polled for reading, 2 nor for its end, 3 not polled at all
+    interest: int | None = None
+    dirty: bool = False
+    write_blocked: bool = False
+    pinged: bool = False
+    detaching: bool = False
+    drop_fragments: bool = False
+    data: bytearray = field(default_factory=bytearray)
+    skip: int = 0  # bytes of a refused frame still to come
+    handle: int = 0  # a large body on its way into its slot
+    head: bytes = b""
+    body_total: int = 0
+    body_got: int = 0
+    frame_left: int = 0
+    out: bytearray = field(default_factory=bytearray)
+    sent: int = 0
+    queued: int = 0
+    marks: deque[Mark] = field(default_factory=deque)
+    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    emitting: bool = False  # the head of the first waiting delivery is in the buffer already
+    emitted: int = 0
+    credit: int = 0
+    unlimited: bool = False
+    tls: Filter | None = None
+    cipher: bytes = b""
+    covers: int = 0  # plain bytes the ciphertext stands for
+
+    @property
+    def out_of_credit(self) -> bool:
+        """Is credit what the first waiting delivery waits for?"""
+        return (
+            not self.emitting and not self.unlimited and self.credit <= 0 and bool(self.waiting[0].instruction)
+            if self.waiting
+            else False
+        )
+
+
+class Traffic:
+    """The connections of one manager and the bytes on them."""
+
+    def __init__(
+        self,
+        *,
+        up: Any,
+        down: Any,
+        arenas: Mapping[int, Any],
+        own: int,
+        outstanding: Any,
+        wake_fd: int,
+        wake_router_fd: int,
+        settings: Bounds,
+    ) -> None:
+        self._up, self._down = up, down
+        self._arenas = dict(arenas)
+        self._own = self._arenas[own]
+        self._wake_fd, self._wake_router_fd = wake_fd, wake_router_fd
+        self._bounds = settings
+        limit = min(settings.limit, up.entries_max) if up.entries_max else settings.limit
+        self._admission = Admission(limit=limit, resume_below=settings.resume_below)
+        self._body_max = min(settings.body_max, self._own.blocks * 65536 - 128)
+        self._keep_free = up.capacity // 4
+        self._relinquish = Relinquish()
+        self._records: dict[int, int] = {}
+        self._table = OutstandingTable(outstanding)
+        self._connections: dict[int, Connection] = {}
+        self._by_fd: dict[int, Connection] = {}
+        self._ready: list[Connection] = []
+        self._blocked: list[Connection] = []
+        self._dirty: list[Connection] = []
+        self._overflow: deque[tuple[int, int, int, bytes]] = deque()
+        self._reasons: dict[int, str] = {}
+        self._events: list[Event] = []
+        self._starving = -1
+        self._stuck_ring = False
+        self._rotation = 0
+        self._now = self._swept_ms = time.monotonic_ns() // 1_000_000
+        self._counts = dict.fromkeys(
+            (
+                *("live", "messages_in", "bytes_in", "deliveries", "bytes_out", "instructions", "rounds", "starved"),
+                *("slow_clients", "refused", "lost", "undelivered", "accounting_faults", "safety_tick_finds", "wakes"),
+            ),
+            0,
+        )
+        self._epoll = select.epoll()
+        self._epoll.register(wake_fd, select.EPOLLIN)
+
+    def __del__(self) -> None:
+        """Let go of the descriptors, as the end of the process would; nothing is told to anybody."""
+        for c in getattr(self, "_connections", {}).values():
+            c.sock.close()
+        if hasattr(self, "_epoll"):
+            self._epoll.close()
+
+    # --- What the edge says ---------------------------------------------------------------------------------------
+    def adopt(self, index: int, uid: int, fd: int, now_ms: int | None = None) -> None:
+        """Serve this connection from now on; its descriptor belongs to the engine."""
+        if not 0 <= index < self._bounds.connections or index in self._connections:
+            raise ValueError(f"connection {index} is taken")
+        now = self._time_of(now_ms)
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        c = Connection(index, uid, sock, self._bounds.keep_alive_ms, now, now, now)
+        self._connections[index] = self._by_fd[fd] = c
+        self._poll(c)
+
+    def watch(self, fd: int) -> None:
+        """Report `(fd, "readable", b"")` when this descriptor can be read."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        try:
+            self._epoll.unregister(fd)
+        except (OSError, ValueError):
+            pass
+
+    def push(self, kind: int, uid: int, index: int, content: bytes) -> None:
+        """An entry of the manager itself for the router: not counted, never refused."""
+        if kind == layout.UP_ATTACH and (c := self._find(index, uid)) is not None:
+            c.attached = True
+        self._push_uncounted(kind, uid, index, content)
+
+    def options(self, index: int, uid: int, credit: int, keep_alive_ms: int) -> bool:
+        """What the client's CONNECT asked for; credit 0 means no limit."""
+        if (c := self._find(index, uid)) is None:
+            return False
+        c.credit, c.unlimited = credit, credit == 0
+        if keep_alive_ms > 0:
+            c.keep_alive_ms = keep_alive_ms
+        return True
+
+    def send(self, index: int, uid: int, frames: bytes) -> bool:
+        """Whole frames for one connection, in front of what waits for credit."""
+        if (c := self._find(index, uid)) is None:
+            return False
+        self._put_plain(c, frames, ordered=False)
+        return True
+
+    def close(self, index: int, uid: int, reason: str, frames: bytes = b"") -> bool:
+        """End one connection, with a last word if `frames` are given; messages it sent before are still taken."""
+        if (c := self._find(index, uid)) is None:
+            return False
+        self._cut(c, reason, frames, deaf=False)
+        return True
+
+    def secure(self, index: int, uid: int, tls_filter: Filter) -> bool:
+        """Put a TLS filter between this connection's bytes and everything else."""
+        if (c := self._find(index, uid)) is None or c.state != SECURING:
+            return False
+        early, c.data = bytes(c.data), bytearray()
+        c.tls, c.state = tls_filter, PREFACE
+        self._decipher(c, early)
+        return True
+
+    def indices(self) -> list[tuple[int, int, bool]]:
+        """(index, uid, live) of every connection held."""
+        return [(c.index, c.uid, c.state == LIVE) for c in self._connections.values()]
+
+    def waiting_for(self, index: int) -> tuple[int, int]:
+        """(messages, bytes) that wait for one connection."""
+        c = self._connections[index]
+        return self._count_waiting(c), self._bytes_waiting(c)
+
+    def statistics(self) -> dict[str, int]:
+        """Totals since the start, and how things stand."""
+        admission = self._admission
+        return self._counts | {
+            "connections": len(self._connections),
+            "stops": admission.stops,
+            "one_more": admission.one_more,
+            "stopped": int(admission.stopped or self._stuck_ring or self._starving >= 0),
+            "queue_counted": self._up.waiting(),
+            "queue_private": len(self._overflow),
+            "outstanding": self._table.used,
+            "open_instructions": len(self._relinquish),
+            "blocked": len(self._blocked),
+        }
+
+    def turn(self, timeout_ms: int, now_ms: int | None = None) -> list[Event]:
+        """Wait for something to do, at most so long, and do it. Returns what Python has to hear of."""
+        self._now = self._time_of(now_ms)
+        self._admit(again=False)
+        found = self._wait(timeout_ms)
+        if now_ms is None:
+            self._now = self._time_of(None)
+        self._admit(again=True)
+        for fd, flags in found:
+            if fd == self._wake_fd:
+                self._count("wakes")
+                try:
+                    os.eventfd_read(fd)
+                except BlockingIOError:
+                    pass
+            elif (c := self._by_fd.get(fd)) is None:
+                self._events.append((fd, "readable", b""))
+            else:
+                if flags & select.EPOLLOUT:
+                    c.write_blocked = False
+                    self._touch(c)
+                if flags & ~select.EPOLLOUT:
+                    self._receive(c, flags)
+        self._rounds()
+        self._publish()
+        self._drain()
+        if self._now - self._swept_ms >= 1000 or self._now < self._swept_ms:
+            self._swept_ms = self._now
+            self._sweep()
+            self._flush_all()
+        self._push_overflow()
+        self._publish()
+        events, self._events = self._events, []
+        return events
+
+    # --- Small things ---------------------------------------------------------------------------------------------
+    def _time_of(self, now_ms: int | None) -> int:
+        return time.monotonic_ns() // 1_000_000 if now_ms is None else now_ms
+
+    def _count(self, name: str, amount: int = 1) -> None:
+        self._counts[name] += amount
+
+    def _find(self, index: int, uid: int) -> Connection | None:
+        c = self._connections.get(index)
+        return c if c is not None and c.uid == uid else None
+
+    def _publish(self) -> None:
+        if self._up.publish():
+            os.eventfd_write(self._wake_router_fd, 1)
+
+    def _wait(self, timeout_ms: int) -> list[tuple[int, int]]:
+        wait = timeout_ms
+        if self._ready or self._dirty or self._events:
+            wait = 0
+        elif self._overflow or (self._blocked and not self._admission.stopped):
+            # No room in the arena or, in bytes, in the ring: nobody tells us, so look again soon.
+            wait = min(wait, 5)
+        slept = False
+        if wait:
+            if self._admission.stopped or self._stuck_ring or self._overflow:
+                self._up.want()
+                if self._admission.stopped and self._up.waiting() < self._admission.resume_below:
+                    wait = 0
+            if wait:
+                slept = True
+                if not self._down.sleep():
+                    wait = 0
+        found = self._epoll.poll(wait / 1000, 256)
+        if slept:
+            if not found and wait >= 100 and not self._down.empty():
+                # Entries, and nobody woke us. The producer may be between its two steps: give it a moment.
+                found = self._epoll.poll(0.02, 256)
+                if not found:
+                    self._count("safety_tick_finds")
+            self._down.awake()
+        return found
+
+    def _poll(self, c: Connection) -> None:
+        """Tell epoll what this connection waits for, if that has changed."""
+        wanted = 0
+        if c.masked:
+            wanted = select.EPOLLRDHUP if c.masked == 1 else 0
+        elif not c.eof or c.state == LINGERING:
+            wanted = select.EPOLLIN
+        if c.write_blocked:
+            wanted |= select.EPOLLOUT
+        if wanted == 0 and (c.masked == 3 or (c.eof and c.state != LINGERING)):
+            # Nothing is wanted, and a hang-up would be reported over and over.
+            if c.interest is not None:
+                self._epoll.unregister(c.sock.fileno())
+                c.interest = None
+        elif c.interest is None:
+            self._epoll.register(c.sock.fileno(), wanted)
+            c.interest = wanted
+        elif wanted != c.interest:
+            self._epoll.modify(c.sock.fileno(), wanted)
+            c.interest = wanted
+
+    def _touch(self, c: Connection) -> None:
+        if not c.dirty:
+            c.dirty = True
+            self._dirty.append(c)
+
+    def _enlist(self, c: Connection) -> None:
+        if c.place == ON_BLOCKED and c.deaf:
+            self._blocked.remove(c)
+            c.place = IDLE
+        if c.place == IDLE:
+            c.place = ON_READY
+            self._ready.append(c)
+
+    # --- Intake: bytes --------------------------------------------------------------------------------------------
+    def _held_up(self) -> bool:
+        return self._admission.stopped or self._stuck_ring or self._starving >= 0
+
+    def _receive(self, c: Connection, flags: int) -> None:
+        """One recv of a connection that epoll reported."""
+        dead = bool(flags & (select.EPOLLHUP | select.EPOLLERR))
+        if c.state == LINGERING:
+            try:
+                if c.sock.recv(READ_BYTES):
+                    return
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            self._close_now(c)
+            return
+        if c.eof:
+            if dead:
+                self._broken(c)
+            return
+        ended = flags & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP)
+        full = c.state < LIVE and len(c.data) >= EARLY_BYTES
+        held_up = c.place != IDLE and self._held_up()
+        if full or (held_up and (not ended or len(c.data) > READ_BYTES - STOPPED_READ)):
+            # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
+            # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
+            c.masked = 3 if dead else 2 if flags & select.EPOLLRDHUP else 1
+            self._poll(c)
+            return
+        if c.place != IDLE and not held_up and len(c.data) >= SMALL_FRAME:
+            return
+        most = READ_BYTES if c.state == LIVE and not self._held_up() else STOPPED_READ
+        if c.frame_left and not c.data:
+            most = READ_BYTES
+        try:
+            data = c.sock.recv(most)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._finished(c)
+            return
+        c.heard_ms = self._now
+        c.pinged = False
+        self._count("bytes_in", len(data))
+        if c.tls is not None:
+            self._decipher(c, data)
+        else:
+            c.data += data
+            self._enlist(c)
+
+    def _decipher(self, c: Connection, data: bytes) -> None:
+        """Ciphertext in, plain input and handshake answers out: one call of the filter."""
+        assert c.tls is not None
+        try:
+            plain, answer = c.tls.receive(data)
+        except Exception:
+            self._cut(c, "tls", b"", deaf=True)
+            return
+        if answer:
+            c.cipher += answer
+            self._touch(c)
+        if plain:
+            c.data += plain
+            self._enlist(c)
+
+    def _finished(self, c: Connection) -> None:
+        """Nothing more will come: what is here is still taken, then the connection is given up."""
+        c.eof = True
+        c.masked = 0
+        self._poll(c)
+        if c.place == ON_BLOCKED:
+            self._blocked.remove(c)
+            c.place = IDLE
+        self._enlist(c)
+
+    # --- Intake: rounds -------------------------------------------------------------------------------------------
+    def _admit(self, *, again: bool) -> None:
+        """May reading go on? If so, or to try `again` what found no room, put the blocked connections back in line."""
+        self._push_overflow()
+        if self._admission.on_length(self._up.waiting()):
+            self._up.unwant()
+            again = True
+        if again:
+            self._stuck_ring = False
+            if not self._admission.stopped:
+                for c in self._blocked:
+                    c.place = ON_READY
+                self._ready += self._blocked
+                self._blocked = []
+
+    def _may_take(self, c: Connection) -> bool:
+        if self._starving >= 0 and self._starving != c.index:
+            return False
+        if self._stuck_ring or self._overflow:
+            return False
+        return self._admission.may_take(c.index, self._up.waiting())
+
+    def _rounds(self) -> None:
+        """Rounds over all connections with whole frames, until there are none, a limit is met or others may be read."""
+        total = 0
+        while self._ready and total < PASS_MESSAGES:
+            turn, self._ready = self._ready, []
+            first = self._rotation % len(turn)
+            self._rotation += 1
+            before = self._counts["messages_in"]
+            kept = {c.index for c in turn[first:] + turn[:first] if self._visit(c)}
+            self._ready = [c for c in turn if c.index in kept] + self._ready
+            took = self._counts["messages_in"] - before
+            if took:
+                # The compiled twin sets a flag on the last message instead (SRV-96 allows both).
+                self._push_uncounted(layout.UP_ROUND, 0, 0, b"")
+                self._count("rounds")
+            total += max(took, 1)
+
+    def _visit(self, c: Connection) -> bool:
+        """Take what one connection may have in this round; True when there may be more."""
+        taken = frames = 0
+        while True:
+            result = self._step(c)
+            if result == TOOK:
+                taken += 1
+                if taken >= self._bounds.messages_per_round:
+                    return True
+            elif result == FREE:
+                frames += 1
+                if frames >= FREE_FRAMES:
+                    return True
+            elif result == BLOCKED:
+                c.place = ON_BLOCKED
+                self._blocked.append(c)
+                return False
+            else:
+                c.place = IDLE
+                if c.eof:
+                    self._depart(c)
+                elif c.masked and not (c.state < LIVE and len(c.data) >= EARLY_BYTES):
+                    c.masked = 0
+                    self._poll(c)
+                return False
+
+    def _step(self, c: Connection) -> int:
+        """Deal with one frame of a connection, as far as it is there and may be taken."""
+        if c.deaf:
+            c.data.clear()
+            return NONE
+        if c.skip:
+            n = min(c.skip, len(c.data))
+            del c.data[:n]
+            c.skip -= n
+            if c.skip:
+                return NONE
+        if c.handle:
+            if c.frame_left:
+                n = min(c.frame_left, len(c.data))
+                self._own.write(c.handle, bytes(c.data[:n]), c.body_got)
+                del c.data[:n]
+                c.body_got += n
+                c.frame_left -= n
+                if c.frame_left:
+                    return NONE
+            if c.body_got == c.body_total:
+                return self._take_streamed(c)
+        if c.state == PREFACE:
+            return self._greet(c)
+        if len(c.data) < 32 or c.state not in (LIVE, CONFIRMED):
+            return NONE
+        length, kind, flags, topic, section, number, correlation, _ = FIXED.unpack_from(c.data)
+        head = 32 + topic + section
+        if length < 32:
+            return self._refuse(c, "bad-request", "A frame is at least 32 bytes long.")
+        if length > self._bounds.frame_max:
+            return self._refuse(c, "frame-too-large")
+        if head > length:
+            return self._refuse(c, "bad-request", "Topic and headers are longer than their frame.")
+        whole = len(c.data) >= length
+        if c.state == CONFIRMED:
+            if kind != CONNECT or length > EARLY_BYTES:
+                return self._refuse(c, "bad-request", "The first frame has to be a CONNECT of at most 16 KiB.")
+            if not whole:
+                return NONE
+            c.state = CONNECTING
+            self._events.append((c.index, "connect", bytes(c.data[head:length])))
+            del c.data[:length]
+            return FREE
+        if head > self._bounds.header_max:
+            return self._skip_frame(c, length, "header-too-large", number, correlation)
+        if PUBLISH <= kind <= SEND:
+            if c.handle:
+                return self._refuse(c, "bad-request", "A message may not begin before the last one is complete.")
+            c.drop_fragments = False
+            if flags & FRAGMENTED:
+                return self._begin(c, length, head, number, correlation, fragmented=True)
+            if whole:
+                return self._take_message(c, length, head, number, correlation)
+            if length <= SMALL_FRAME:
+                return NONE
+            return self._begin(c, length, head, number, correlation, fragmented=False)
+        if kind == FRAGMENT:
+            if c.drop_fragments:
+                c.skip = length
+                return FREE
+            if not c.handle or length - head > c.body_total - c.body_got or length == head:
+                return self._refuse(c, "bad-request", "A fragment that belongs to no message, or is too long.")
+            if len(c.data) < head:
+                return NONE
+            del c.data[:head]
+            c.frame_left = length - head
+            return FREE
+        if kind in (PING, PONG, CREDIT):
+            if head != length:
+                return self._refuse(c, "bad-request", "This frame has no body.")
+            if not whole:
+                return NONE
+            if kind == PING:
+                self._put_plain(c, pong_frame(correlation), ordered=False)
+            elif kind == CREDIT and not c.unlimited:
+                c.credit += number
+                if c.waiting:
+                    self._touch(c)
+            del c.data[:length]
+            return FREE
+        if c.handle:
+            return self._refuse(c, "bad-request", "Only PING, PONG and CREDIT may come between fragments.")
+        if SUBSCRIBE <= kind <= MOVE:
+            if length > self._bounds.header_max:
+                return self._refuse(c, "bad-request", "A control frame is at most as long as a header may be.")
+            if not whole:
+                return NONE
+            if kind == CLOSE:
+                c.eof = c.deaf = c.linger = True
+                self._poll(c)
+                return NONE
+            if topic == 0 and kind in (SUBSCRIBE, REGISTER):
+                return self._refuse(c, "bad-request", "This frame needs a topic.")
+            if not self._may_take(c) or not self._push_counted(c, layout.UP_CONTROL, 0, 0, bytes(c.data[:length])):
+                return BLOCKED
+            del c.data[:length]
+            return TOOK
+        return self._refuse(c, "bad-request", "A frame of this kind makes no sense here.")
+
+    def _greet(self, c: Connection) -> int:
+        """The first bytes: a TLS ClientHello, a preface, or somebody who wants another server."""
+        first = bytes(c.data[:8])
+        if not first:
+            return NONE
+        if first[0] == 0x16 and self._bounds.tls and c.tls is None:
+            c.state = SECURING
+            self._events.append((c.index, "tls", b""))
+            return NONE
+        if len(first) < 8 and b"FLD\n".startswith(first[:4]):
+            return NONE
+        answer = preface_answer(first.ljust(8, b"\0"))
+        if answer is not None:
+            self._count("refused")
+            self._cut(c, *answer, deaf=True)
+            return NONE
+        del c.data[:8]
+        c.state = ATTACHING
+        self._events.append((c.index, "preface", b""))
+        return NONE
+
+    def _push_counted(self, c: Connection, kind: int, handle: int, body_length: int, content: bytes) -> bool:
+        payload = UP.pack(c.uid, handle, c.index, body_length, len(content), 0) + content
+        if not self._up.push(kind, layout.FLAG_COUNTED, payload, self._keep_free):
+            self._stuck_ring = True
+            return False
+        if handle:
+            # Before the entry is published; until then a successor frees the slot.
+            size = layout.round_up(layout.ENTRY_HEADER_BYTES + len(payload), layout.ENTRY_ALIGN)
+            self._own.refer(handle, self._up.tail - size)
+        self._count("messages_in")
+        self._admission.taken(c.index)
+        if self._starving == c.index:
+            self._starving = -1
+        return True
+
+    def _alloc(self, c: Connection, body_length: int) -> int:
+        handle: int = self._own.alloc(body_length, c.index, c.uid)
+        if not handle:
+            if self._starving < 0:
+                self._count("starved")
+            self._starving = c.index
+        return handle
+
+    def _take_message(self, c: Connection, length: int, head: int, number: int, correlation: int) -> int:
+        if length - head > self._body_max:
+            return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if not self._may_take(c):
+            return BLOCKED
+        handle = self._alloc(c, length - head)
+        if not handle:
+            return BLOCKED
+        self._own.write(handle, bytes(c.data[head:length]))
+        content = bytearray(c.data[:head])
+        content[5] &= ~(IDENTITY | FRAGMENTED)
+        if not self._push_counted(c, layout.UP_MESSAGE, handle, length - head, bytes(content)):
+            self._own.abandon(handle)
+            return BLOCKED
+        del c.data[:length]
+        return TOOK
+
+    def _begin(self, c: Connection, length: int, head: int, number: int, correlation: int, *, fragmented: bool) -> int:
+        """A body that arrives over several reads: its slot is taken for the whole of it at once."""
+        total, before = length - head, head
+        if fragmented:
+            if total < 8:
+                return self._refuse(c, "bad-request", "A fragmented message begins its body with the total length.")
+            before += 8
+        if len(c.data) < before:
+            return NONE
+        if fragmented:
+            (total,) = U64.unpack_from(c.data, head)
+            if total < length - before or total == 0:
+                return self._refuse(c, "bad-request", "The first piece is longer than the whole.")
+        if total > self._body_max:
+            return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if c.eof and len(c.data) < length:
+            return NONE  # the rest will never come
+        if not self._may_take(c):
+            return BLOCKED
+        handle = self._alloc(c, total)
+        if not handle:
+            return BLOCKED
+        if self._starving == c.index:
+            self._starving = -1
+        content = bytearray(c.data[:head])
+        content[5] &= ~(IDENTITY | FRAGMENTED)
+        struct.pack_into("<I", content, 0, head + total)
+        c.handle, c.head = handle, bytes(content)
+        c.body_total, c.body_got, c.frame_left = total, 0, length - before
+        del c.data[:before]
+        return FREE
+
+    def _take_streamed(self, c: Connection) -> int:
+        if not self._may_take(c) or not self._push_counted(c, layout.UP_MESSAGE, c.handle, c.body_total, c.head):
+            return BLOCKED
+        c.handle, c.head = 0, b""
+        return TOOK
+
+    def _skip_frame(self, c: Connection, length: int, code: str, number: int, correlation: int) -> int:
+        """Tell the client what was wrong with one frame; the connection stays."""
+        self._count("refused")
+        self._put_plain(c, error_frame(code, "", number, correlation), ordered=False)
+        c.drop_fragments = True
+        c.skip = length
+        return FREE
+
+    def _refuse(self, c: Connection, code: str, text: str = "") -> int:
+        """The client broke the rules: say which, and close."""
+        self._count("refused")
+        self._cut(c, code, error_frame(code, text), deaf=True)
+        return NONE
+
+    def _push_uncounted(self, kind: int, uid: int, index: int, content: bytes) -> None:
+        if self._overflow or not self._push_now(kind, uid, index, content):
+            self._overflow.append((kind, uid, index, content))
+
+    def _push_now(self, kind: int, uid: int, index: int, content: bytes) -> bool:
+        payload = UP.pack(uid, 0, index, 0, len(content), 0) + content
+        return bool(self._up.push(kind, 0, payload))
+
+    def _push_overflow(self) -> None:
+        while self._overflow and self._push_now(*self._overflow[0]):
+            self._overflow.popleft()
+
+    # --- Delivery -------------------------------------------------------------------------------------------------
+    def _drain(self) -> None:
+        """Carry out what the router ordered, send it, account for it, and only then give the entries back."""
+        entries = 0
+        while entries < DRAIN_ENTRIES and (entry := self._down.next()) is not None:
+            self._instruct(entry[0], entry[2])
+            self._down.advance()
+            entries += 1
+        self._flush_all()
+        if entries:
+            self._count("instructions", entries)
+            self._record_batch()
+            if self._down.publish(1 << 62):
+                os.eventfd_write(self._wake_router_fd, 1)
+
+    def _record_batch(self) -> None:
+        """What could not be finished at once goes to the outstanding table, where a successor finds it."""
+        while unrecorded := self._relinquish.unrecorded():
+            instruction, finish = unrecorded[0]
+            if self._table.full:
+                self._cut_slowest()
+                continue
+            if finish.limit:
+                self._arenas[finish.handle >> 56].set_limit(finish.handle, finish.limit)
+            self._records[instruction] = self._table.add(finish)
+            self._relinquish.recorded(instruction)
+
+    def _cut_slowest(self) -> None:
+        worst = max(self._connections.values(), key=self._count_waiting)
+        assert self._count_waiting(worst), "the outstanding table is full although no client waits"
+        self._too_slow(worst)
+        self._drop_output(worst)
+
+    def _share_done(self, instruction: int) -> None:
+        """One recipient less; the last one finishes the instruction."""
+        finish = self._relinquish.share_done(instruction)
+        if finish is not None:
+            self._finish(finish)
+            if instruction in self._records:
+                self._table.remove(self._records.pop(instruction))
+
+    def _finish(self, finish: Finish) -> None:
+        if self._arenas[finish.handle >> 56].finish(finish.handle, finish.touch, finish.limit) == FAULT:
+            self._count("accounting_faults")
+
+    def _instruct(self, kind: int, payload: bytes) -> None:
+        handle, touch, limit, _, recipients, content_length, body_length = DOWN.unpack_from(payload)
+        first = DOWN.size
+        words = [U64.unpack_from(payload, first + 8 * k)[0] for k in range(recipients)]
+        content = payload[first + 8 * recipients : first + 8 * recipients + content_length]
+        if kind in (layout.DOWN_PLAIN, layout.DOWN_DETACH):
+            for word in words:
+                if (c := self._recipient(word)) is not None:
+                    self._plain(c, content, last=kind == layout.DOWN_DETACH)
+            return
+        arena = self._arenas.get(handle >> 56)
+        if kind not in (layout.DOWN_DELIVER, layout.DOWN_DELETE) or arena is None:
+            self._count("accounting_faults")
+            return
+        if kind == layout.DOWN_DELETE or not words:
+            self._finish(Finish(handle, touch, limit))
+            return
+        if content_length < 32:
+            self._count("accounting_faults")
+            self._finish(Finish(handle, touch, limit))
+            return
+        body = arena.read(handle)
+        if body is None:
+            self._count("accounting_faults")
+            return
+        cleared = bytearray(content)
+        cleared[5] &= ~FRAGMENTED
+        instruction = self._relinquish.begin(handle, touch, limit)
+        for word in words:
+            c = self._recipient(word)
+            if c is None or c.state != LIVE or c.hurt or c.detaching or c.linger:
+                self._undelivered(content, word >> 32, c.uid if c is not None else word & 0xFFFFFFFF)
+                continue
+            self._relinquish.add_recipient(instruction)
+            self._deliver(c, instruction, bytes(cleared), handle, body[:body_length])
+        self._share_done(instruction)
+
+    def _recipient(self, word: int) -> Connection | None:
+        c = self._connections.get(word >> 32)
+        return None if c is None or c.uid & 0xFFFFFFFF != word & 0xFFFFFFFF or c.state >= CLOSING else c
+
+    def _undelivered(self, head: bytes, index: int, uid: int) -> None:
+        """A request, or a one-way message whose sender wants to know, was not handed over: the router hears of it."""
+        self._count("lost")
+        wants_to_know = head[4] == SEND and head[16:24] != bytes(8)
+        if head[4] in (REQUEST, CONVERSE, FANOUT) or wants_to_know:
+            self._count("undelivered")
+            self._push_uncounted(layout.UP_UNDELIVERED, uid, index, head)
+
+    def _plain(self, c: Connection, content: bytes, *, last: bool) -> None:
+        """Frames the router made: CONFIRM and WELCOME move the handshake on."""
+        at, ordered = 0, last
+        while at + 32 <= len(content):
+            size, kind = struct.unpack_from("<IB", content, at)
+            if kind == CONFIRM and c.state == ATTACHING:
+                c.state, c.since_ms = CONFIRMED, self._now
+                self._awaited(c)
+            elif kind == WELCOME and c.state == CONNECTING:
+                c.state, c.heard_ms = LIVE, self._now
+                self._count("live")
+                self._events.append((c.index, "live", b""))
+                self._awaited(c)
+            elif kind == MOVED:
+                ordered = True
+            if size < 32:
+                break
+            at += size
+        if last:
+            c.detaching = c.deaf = True
+            c.since_ms = self._now
+        self._put_plain(c, content, ordered=ordered)
+
+    def _awaited(self, c: Connection) -> None:
+        """The handshake went on: look at what was sent ahead of it."""
+        if c.data:
+            self._enlist(c)
+        if c.masked:
+            c.masked = 0
+            self._poll(c)
+
+    def _fits(self, c: Connection, length: int) -> bool:
+        """Room for so many bytes in the output, if need be after sending what is there."""
+        if len(c.out) + length <= OUT_BYTES:
+            return True
+        if length <= OUT_BYTES and not c.write_blocked and c.tls is None:
+            self._flush(c, settle=False)
+        return not c.hurt and len(c.out) + length <= OUT_BYTES
+
+    def _deliver(self, c: Connection, instruction: int, head: bytes, handle: int, body: bytes) -> None:
+        """Hand one delivery to one connection: into its buffer, or behind what waits there already."""
+        total = len(head) + len(body)
+        self._count("deliveries")
+        credit = c.unlimited or c.credit > 0
+        if not c.waiting and len(body) <= PIECE and credit and self._fits(c, total):
+            c.out += struct.pack("<I", total) + head[4:] + body
+            c.queued += total
+            c.credit -= 1
+            c.marks.append(Mark(c.queued, instruction, total))
+            self._touch(c)
+            bounds = self._bounds
+            if c.write_blocked and (
+                len(c.marks) > bounds.slow_client_messages or len(c.out) > bounds.slow_client_bytes
+            ):
+                self._too_slow(c)
+        elif c.hurt:
+            self._share_done(instruction)
+            self._undelivered(head, c.index, c.uid)
+        else:
+            self._queue(c, Waiting(head, len(body), handle, instruction))
+
+    def _queue(self, c: Connection, waiting: Waiting) -> None:
+        c.waiting.append(waiting)
+        c.waiting_bytes += waiting.size
+        self._touch(c)
+        count = self._count_waiting(c)
+        if count > self._bounds.slow_client_messages or (
+            self._bytes_waiting(c) > self._bounds.slow_client_bytes and count > 1
+        ):
+            self._too_slow(c)
+
+    def _count_waiting(self, c: Connection) -> int:
+        return len(c.waiting) + len(c.marks)
+
+    def _bytes_waiting(self, c: Connection) -> int:
+        return c.waiting_bytes - c.emitted + len(c.out)
+
+    def _too_slow(self, c: Connection) -> None:
+        """It does not read: cut it off, with the reason if that can still be sent."""
+        if not c.hurt and not (c.eof and c.deaf):
+            self._count("slow_clients")
+            self._cut(c, "slow-client", error_frame("slow-client"), deaf=False)
+
+    def _put_plain(self, c: Connection, data: bytes, *, ordered: bool) -> None:
+        """Frames without accounting. Out of order means: in front of what waits for credit, never inside a frame."""
+        if c.hurt or c.linger or c.state >= CLOSING:
+            return
+        if (not c.waiting or (not ordered and c.out_of_credit)) and self._fits(c, len(data)):
+            c.out += data
+            c.queued += len(data)
+            self._touch(c)
+        elif not c.hurt:
+            self._queue(c, Waiting(b"", len(data), plain=data))
+
+    def _emit(self, c: Connection) -> None:
+        """Move what waits into the output buffer, piece by piece if it is large, as far as credit and room go."""
+        while c.waiting:
+            w = c.waiting[0]
+            pieces = w.body_length > PIECE and bool(w.instruction)
+            if not c.emitting:
+                if c.out_of_credit or len(c.out) + len(w.head) + 8 > OUT_BYTES:
+                    return
+                head = w.head
+                if w.instruction:
+                    c.credit -= 1
+                    if pieces:
+                        flags = bytes([w.head[5] | FRAGMENTED])
+                        fixed = struct.pack("<I", len(w.head) + 8 + PIECE) + w.head[4:5] + flags
+                        head = fixed + w.head[6:] + U64.pack(w.body_length)
+                    else:
+                        head = struct.pack("<I", w.size) + w.head[4:]
+                c.out += head
+                c.queued += len(head)
+                c.emitting, c.emitted = True, 0
+            while c.emitted < w.body_length:
+                room = OUT_BYTES - len(c.out)
+                if room < 64:
+                    return
+                body = self._arenas[w.handle >> 56].read(w.handle) if w.instruction else w.plain
+                assert body is not None, "a message is freed only after its last touch"
+                left, into = w.body_length - c.emitted, c.emitted % PIECE
+                if pieces and into == 0 and c.emitted:
+                    c.out += FIXED.pack(32 + min(left, PIECE), FRAGMENT, 0, 0, 0, 0, 0, 0)
+                    c.queued += 32
+                    room -= 32
+                n = min(left, room, PIECE - into if pieces else left)
+                c.out += body[c.emitted : c.emitted + n]
+                c.queued += n
+                c.emitted += n
+            if w.instruction:
+                c.marks.append(Mark(c.queued, w.instruction, w.size))
+            c.emitting, c.emitted = False, 0
+            c.waiting_bytes -= w.size
+            c.waiting.popleft()
+
+    def _flush_all(self) -> None:
+        """One send for everything gathered, for each connection that has something."""
+        for c in self._dirty:  # more may be added on the way
+            c.dirty = False
+            if c.sock.fileno() >= 0:
+                self._flush(c, settle=True)
+        self._dirty = []
+
+    def _flush(self, c: Connection, *, settle: bool) -> None:
+        """Send. With `settle` the connection may end here, if its end was waiting for this."""
+        sends = 0
+        while not c.hurt and not c.write_blocked:
+            if not c.cipher:
+                if c.waiting and len(c.out) < OUT_BYTES // 2:
+                    self._emit(c)
+                if c.tls is not None and c.out:
+                    try:
+                        c.cipher, c.covers = c.tls.send(bytes(c.out)), len(c.out)
+                    except Exception:
+                        self._broken(c)
+                        break
+                    if not c.cipher:
+                        break  # the handshake is not over
+            pending = c.cipher if c.tls is not None else c.out
+            if not pending:
+                break
+            if sends == SENDS:
+                c.write_blocked = True  # the others first; epoll brings us back
+                break
+            sends += 1
+            try:
+                n = c.sock.send(pending)
+            except BlockingIOError:
+                c.write_blocked = True
+                break
+            except OSError:
+                self._broken(c)
+                break
+            if n < len(pending):
+                c.write_blocked = True
+            if c.tls is None:
+                self._accepted(c, n)
+            else:
+                c.cipher = c.cipher[n:]
+                if not c.cipher:
+                    self._accepted(c, c.covers)
+                    c.covers = 0
+        if settle:
+            self._settle(c)
+
+    def _accepted(self, c: Connection, n: int) -> None:
+        """So many bytes were handed to the connection: the deliveries that end in them are done."""
+        c.sent_ms = self._now
+        del c.out[:n]
+        c.sent += n
+        self._count("bytes_out", n)
+        while c.marks and c.marks[0].end <= c.sent:
+            self._share_done(c.marks.popleft().instruction)
+
+    def _settle(self, c: Connection) -> None:
+        """After sending: go on with an end that waited for the last byte."""
+        if c.hurt and c.state == CLOSING:
+            self._close_now(c)
+            return
+        if not c.out and not c.waiting and not c.cipher:
+            if c.detaching and c.state < CLOSING:
+                c.eof = c.deaf = c.linger = True
+                self._enlist(c)
+            elif c.state == CLOSING:
+                self._wait_for_end(c)
+                return
+        self._poll(c)
+
+    def _wait_for_end(self, c: Connection) -> None:
+        """All is sent. Closing now, with input unread, could destroy it on its way: let the client close first."""
+        try:
+            c.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        c.state, c.since_ms = LINGERING, self._now
+        c.masked, c.write_blocked = 0, False
+        self._poll(c)
+
+    # --- The end of a connection ----------------------------------------------------------------------------------
+    def _cut(self, c: Connection, reason: str, frames: bytes, *, deaf: bool) -> None:
+        """End it from our side. What waits unsent is given up; `frames` are the last word if there is room for it."""
+        if c.state >= CLOSING or (c.linger and c.eof):
+            return
+        self._reasons.setdefault(c.index, reason)
+        self._drop_waiting(c)
+        if frames and not c.hurt:
+            if not c.emitting and len(c.out) + len(frames) <= OUT_BYTES:
+                c.out += frames
+                c.queued += len(frames)
+            self._touch(c)
+        c.linger = c.eof = True
+        c.deaf = c.deaf or deaf
+        c.masked = 0
+        self._poll(c)
+        self._enlist(c)
+
+    def _broken(self, c: Connection) -> None:
+        """Writing is no longer possible."""
+        if c.hurt:
+            return
+        c.hurt = True
+        c.write_blocked = c.linger = False
+        if c.state >= CLOSING:
+            self._touch(c)
+            return
+        if not c.eof:
+            # There may be input that came before the break: read on for a moment, its end is near.
+            c.masked, c.since_ms = 0, self._now
+        self._drop_waiting(c)
+        self._drop_output(c)
+        if c.eof:
+            self._enlist(c)
+        self._poll(c)
+
+    def _drop_waiting(self, c: Connection) -> None:
+        """Deliveries not begun: requests among them are reported, all are counted as finished."""
+        begun = half = c.emitting
+        while c.waiting:
+            w = c.waiting.popleft()
+            if w.instruction:
+                c.lost += 1
+                if begun:
+                    self._count("lost")
+                else:
+                    self._undelivered(w.head, c.index, c.uid)
+                self._share_done(w.instruction)
+            begun = False
+        c.emitting, c.emitted = half, 0  # nothing may be put behind half a frame
+        c.waiting_bytes = 0
+
+    def _drop_output(self, c: Connection) -> None:
+        """Deliveries in the buffer that were not accepted to the last byte."""
+        untouched = c.sent + c.covers
+        while c.marks:
+            mark = c.marks.popleft()
+            begin = mark.end - mark.size
+            c.lost += 1
+            if begin >= untouched and mark.size <= len(c.out):
+                at = begin - c.sent
+                _, _, _, topic, section, *_ = FIXED.unpack_from(c.out, at)
+                self._undelivered(bytes(c.out[at : at + 32 + topic + section]), c.index, c.uid)
+            else:
+                self._count("lost")
+            self._share_done(mark.instruction)
+        c.out.clear()
+        c.queued = c.sent
+
+    def _depart(self, c: Connection) -> None:
+        """All it sent was taken: tell the router, let go of everything it held, close."""
+        if c.state >= CLOSING:
+            return
+        if c.state == LIVE:
+            self._count("live", -1)
+        if c.handle:
+            self._own.abandon(c.handle)
+            c.handle, c.head, c.frame_left = 0, b"", 0
+        if self._starving == c.index:
+            self._starving = -1
+        self._admission.forget(c.index)
+        c.data.clear()
+        self._drop_waiting(c)
+        if not c.linger or c.hurt:
+            self._drop_output(c)
+        if c.attached:
+            self._push_uncounted(layout.UP_GONE, c.uid, c.index, b"")
+        if c.linger and not c.hurt:
+            c.state, c.since_ms = CLOSING, self._now
+            self._touch(c)
+        else:
+            self._close_now(c)
+
+    def _close_now(self, c: Connection) -> None:
+        """The descriptor goes, the index may be used again."""
+        if self._connections.pop(c.index, None) is not c:
+            return
+        self._drop_waiting(c)
+        self._drop_output(c)
+        fd = c.sock.fileno()
+        if c.interest is not None:
+            self._epoll.unregister(fd)
+        del self._by_fd[fd]
+        c.sock.close()
+        if c.lost:
+            self._events.append((c.index, "lost", b"%d" % c.lost))
+        reason = self._reasons.pop(c.index, "closed" if c.deaf else "connection-lost")
+        self._events.append((c.index, "closed", reason.encode()))
+
+    def _sweep(self) -> None:
+        """Timers, about once a second: prefaces, handshakes, silence, ends that take too long."""
+        now = self._now
+        for c in list(self._connections.values()):
+            aged = now - c.since_ms
+            if c.state == LIVE:
+                self._sweep_live(c, aged)
+            elif c.state in (PREFACE, SECURING):
+                if aged >= self._bounds.preface_ms:
+                    self._cut(c, "handshake-timeout", b"", deaf=True)
+            elif c.state == CONFIRMED:
+                if aged >= self._bounds.handshake_ms:
+                    self._cut(c, "handshake-timeout", error_frame("handshake-timeout"), deaf=True)
+            elif c.state in (CLOSING, LINGERING) and aged >= LINGER_MS:
+                self._close_now(c)
+
+    def _sweep_live(self, c: Connection, aged: int) -> None:
+        if c.detaching:
+            if aged >= self._bounds.handshake_ms:
+                self._cut(c, "closed", b"", deaf=True)
+        elif c.eof:
+            pass
+        elif c.hurt:
+            if aged >= LINGER_MS:
+                self._finished(c)
+        elif c.masked or c.place == ON_BLOCKED:
+            # We do not read it, so its silence is ours; but it should hear that we are there.
+            c.heard_ms = self._now
+            if self._now - c.sent_ms >= c.keep_alive_ms // 2:
+                self._put_plain(c, ping_frame(), ordered=False)
+        else:
+            silence = self._now - c.heard_ms
+            if silence >= 2 * c.keep_alive_ms:
+                self._cut(c, "keep-alive-timeout", error_frame("keep-alive-timeout"), deaf=False)
+            elif silence >= c.keep_alive_ms and not c.pinged:
+                c.pinged = True
+                self._put_plain(c, ping_frame(), ordered=False)
