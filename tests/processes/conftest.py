@@ -1,0 +1,38 @@
+"""One real server for all tests that leave it as they found it, and coroutines as tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.testing import Server
+from tests.processes.tools import NEVER_FROZEN, at_rest
+
+STORY_S = 60.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine function runs on a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), STORY_S))
+    return True
+
+
+@pytest.fixture(scope="session")
+def lasting_server() -> Iterator[Server]:
+    with Server(managers=4, **NEVER_FROZEN) as one:
+        yield one
+        assert one.stop() == 0
+
+
+@pytest.fixture
+def shared(lasting_server: Server) -> Iterator[Server]:
+    """A server with four managers and no clients; the test must leave it so, with nothing stored and no faults."""
+    yield lasting_server
+    lasting_server.wait_until(at_rest)
