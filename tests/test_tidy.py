@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "fairlead"
 
 # What lives here may touch sockets, files, clocks and processes; everything else only computes.
-EDGE_FOLDERS = {"edge", "aio", "sync", "cli", "runtime", "testing", "pipeline"}
+EDGE_FOLDERS = {"edge", "aio", "sync", "bench", "cli", "runtime", "testing", "pipeline"}
 EDGE_FILES = {"__init__.py", "__main__.py", "client/identity.py", "security/passwords.py", "security/users.py"}
 
 WORLD = {

@@ -177,8 +177,8 @@ class Rig:
         client = self.clients[index] = Client(index, uid, theirs)
         return client
 
-    def live(self, *, credit: int = 0, buffer: int = 0) -> Client:
-        """A client that has gone through the whole handshake."""
+    def live(self, *, credit: int = 0, buffer: int = 0, pop: bool = True) -> Client:
+        """A client that has gone through the whole handshake; with `pop` the router has nothing else to hear of."""
         client = self.adopt(buffer=buffer)
         client.send(PREFACE)
         self.turn(2)
@@ -190,7 +190,8 @@ class Rig:
         self.plain(frame(WELCOME), client)
         self.turn(2)
         assert client.kinds() == [CONFIRM, WELCOME]
-        self.pop()
+        if pop:
+            self.pop()
         return client
 
     # -- the router

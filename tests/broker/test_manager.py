@@ -77,7 +77,11 @@ class World:
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.store = directory / "store"
-        overrides = {"server.data": str(directory), "store.arena_bytes": 16 << 20, "limits.body_max": 1 << 20} | settings
+        overrides = {
+            "server.data": str(directory),
+            "store.arena_bytes": 16 << 20,
+            "limits.body_max": 1 << 20,
+        } | settings
         self.config = configuring.load(None, {}, overrides)
         storehouse.create(self.store, self.config, managers=1, mode=memory.MODE, server_id=5, unix_s=1)
         up = open_segment(self.store / "up-0", layout.KIND_RING)
@@ -308,7 +312,9 @@ def test_a_stop_says_good_bye(make: Make) -> None:
 def test_a_successor_reports_connections_as_lost_and_messages_given_up(make: Make) -> None:
     world = make()
     client = world.live()
-    client.send(frame(PUBLISH, topic=b"t", body=b"referred") + frame(PUBLISH, topic=b"t", body=bytes(200_000))[:100_000])
+    client.send(
+        frame(PUBLISH, topic=b"t", body=b"referred") + frame(PUBLISH, topic=b"t", body=bytes(200_000))[:100_000]
+    )
     assert world.entry(layout.UP_MESSAGE).uid == client.uid
     world.wait(lambda: world.manager._arenas[0].census()[0] == 2)
     # A death: the thread ends without a word to anybody, and everything it had is gone but the segments.

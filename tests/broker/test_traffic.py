@@ -1004,19 +1004,17 @@ class Chaos:
         self.unsent: dict[int, bytes] = {}
         self.owed: dict[int, list[bytes]] = {}  # uid -> bodies it must get, in order
         self.got: dict[int, list[bytes]] = {}
-        self.pieces: dict[int, bytearray] = {}
         self.gone: set[int] = set()
         self.closed: set[int] = set()
 
     def join(self) -> None:
         credit = self.chance.choice([0, 3, 50])
-        client = self.rig.live(credit=credit, buffer=self.chance.choice([0, 4096]))
+        client = self.rig.live(credit=credit, buffer=self.chance.choice([0, 4096]), pop=False)
         self.clients.append(client)
         for table in (self.sent, self.taken):
             table[client.uid] = 0
         self.unsent[client.uid] = b""
         self.owed[client.uid], self.got[client.uid] = [], []
-        self.pieces[client.uid] = bytearray()
 
     def body(self, client: Client) -> bytes:
         size = self.chance.choice([0, 5, 100, 3000, 40_000, 150_000])
@@ -1047,12 +1045,8 @@ class Chaos:
                 self.got[client.uid].append(found.body)
                 count += 1
         if count:
-            try:
-                client.send(frame(CREDIT, number=count)) if not self.unsent[client.uid] else None
-            except OSError:
-                pass
-            if self.unsent[client.uid]:
-                self.unsent[client.uid] += frame(CREDIT, number=count)
+            self.unsent[client.uid] += frame(CREDIT, number=count)
+            self.push(client)
 
     def leave(self, client: Client) -> None:
         self.closed.add(client.uid)
@@ -1105,6 +1099,7 @@ class Chaos:
                 self.read(client)
             self.route(1000)
             self.rig.turn(2)
+            self.rig.now += 100
             if all(not self.unsent[c.uid] and self.got[c.uid] == self.owed[c.uid] for c in self.clients) and all(
                 self.taken[c.uid] == self.sent[c.uid] for c in self.clients
             ):
@@ -1112,12 +1107,14 @@ class Chaos:
         for client in self.clients:
             assert self.taken[client.uid] == self.sent[client.uid]
             assert self.got[client.uid] == self.owed[client.uid]
-        for _ in range(5):
+        for _ in range(500):
             self.route(1000)
-            self.rig.turn(2)
-        self.rig.later(2000)
+            self.rig.later(100)
+            for client in self.clients:
+                self.read(client)
+            if self.rig.statistics()["connections"] == len(self.clients) and self.rig.stored() == 0:
+                break
         self.route(1000)
-        self.rig.turn(3)
         assert self.rig.stored() == 0
         assert self.rig.statistics()["accounting_faults"] == 0
         assert self.rig.statistics()["open_instructions"] == 0
@@ -1126,7 +1123,7 @@ class Chaos:
 
 @pytest.mark.requirement("SRV-63")
 @pytest.mark.requirement("SRV-79")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 32))
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_random_traffic_is_neither_lost_nor_doubled_nor_reordered(engine: str, seed: int) -> None:
@@ -1137,7 +1134,7 @@ def test_random_traffic_is_neither_lost_nor_doubled_nor_reordered(engine: str, s
         limit=chance.choice([3, 20, 1000]),
         resume_below=chance.choice([2, 10]),
         messages_per_round=chance.choice([1, 4]),
-        records=chance.choice([4096]),
+        records=4096,
         keep_alive_ms=10_000_000,
     )
     try:

@@ -107,6 +107,21 @@ def test_credit_is_given_back_only_for_what_was_read(run: Run) -> None:
     run(story)
 
 
+def test_a_question_inside_the_reading_loop_does_not_wait_for_itself(run: Run) -> None:
+    async def story(server: Any) -> None:
+        async with fairlead.connect(server.url, credit=10) as connection, connection.subscribe("t") as messages:
+            await connection.publish_many("t", [b""] * 10)
+            await connection.flush()
+            assert len(messages.queue) == 10
+            peer = server.peers[connection.uid]
+            assert not any(m.kind == kinds.KIND_CREDIT for m in peer.seen)
+            with pytest.raises(errors.NoReceiver):
+                await connection.request("nobody")
+            assert [m.number for m in peer.seen if m.kind == kinds.KIND_CREDIT] == [10]
+
+    run(story)
+
+
 def test_requests(run: Run) -> None:
     async def story(server: Any) -> None:
         def plain(request: Request) -> bytes:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from fairlead.testing import Server
-from tests.processes.tools import NEVER_FROZEN, at_rest
+from tests.processes.tools import NEVER_FROZEN, Dial, RawClient, RawDial, at_rest
+from tests.protocol.second_client import Client
 
 STORY_S = 60.0
 
@@ -36,3 +39,29 @@ def shared(lasting_server: Server) -> Iterator[Server]:
     """A server with four managers and no clients; the test must leave it so, with nothing stored and no faults."""
     yield lasting_server
     lasting_server.wait_until(at_rest)
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    """Makes second clients; those still open at the end are closed."""
+    with ExitStack() as stack:
+
+        def make(server: Server, **options: Any) -> Client:
+            client = Client("127.0.0.1", server.port, **options)
+            stack.callback(client._socket.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def dial_raw() -> Iterator[RawDial]:
+    """Makes clients that say only what they are told to; those still open at the end are closed."""
+    with ExitStack() as stack:
+
+        def make(server: Server, **options: Any) -> RawClient:
+            client = RawClient(server, **options)
+            stack.callback(client.close)
+            return client
+
+        yield make

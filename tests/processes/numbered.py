@@ -11,7 +11,7 @@ import contextlib
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 import fairlead
@@ -123,7 +123,8 @@ class Load:
         parties = await open_parties(self.url, publishers + subscribers, "load", keep_alive_s=self.keep_alive_s)
         self.publishers, self.subscribers = parties[:publishers], parties[publishers:]
         subscriptions = [
-            party.connection.subscribe(f"load.{group}.*", buffer=1 << 20) for group, party in enumerate(self.subscribers)
+            party.connection.subscribe(f"load.{group}.*", buffer=1 << 20)
+            for group, party in enumerate(self.subscribers)
         ]
         await asyncio.gather(*(one.start() for one in subscriptions))
         self._tasks = [
@@ -162,9 +163,28 @@ class Load:
             self.sent[number] += count
             await connection.publish_many(topic, bodies)
 
-    def losses(self, subscriber: int, publisher: int) -> int:
-        """How often one of the two ends of a flow lost its connection."""
-        return self.subscribers[subscriber].events["lost"] + self.publishers[publisher].events["lost"]
+    def forget_worst(self) -> float:
+        """The worst delay so far, in ms; from here on it is measured anew."""
+        worst_ms = self.result().worst_ms
+        for book in self.books:
+            book.worst_ns = 0
+        return worst_ms
+
+    async def all_connected(self, timeout_s: float) -> None:
+        parties = [*self.publishers, *self.subscribers]
+        await until(lambda: all(party.connection.connected for party in parties), timeout_s)
+
+    def unexplained(self) -> list[str]:
+        """Gaps beyond one for each time that an end of the flow lost its connection, in words."""
+        found = []
+        for group, book in enumerate(self.books):
+            gaps = Counter(gap.sender for gap in book.gaps)
+            for sender, count in gaps.items():
+                lost = self.subscribers[group].events["lost"] + self.publishers[sender].events["lost"]
+                if count > lost:
+                    numbers = [(gap.first, gap.after) for gap in book.gaps if gap.sender == sender]
+                    found.append(f"publisher {sender} to subscriber {group}: gaps {numbers}, {lost} connections lost")
+        return found
 
     async def settle(self, timeout_s: float = 20.0) -> Result:
         """Stop sending, wait until the last number of every publisher is in, and add up."""
@@ -198,8 +218,8 @@ class Load:
 class Exchanges:
     """Requests, conversations, fan-out requests and one-way messages, numbered, until told to stop.
 
-    `done` counts what was answered as it should, `errors` what ended in an error, by mode and code; a fault (a wrong or a
-    doubled answer, silence) is a sentence in `faults`.
+    `done` counts what was answered as it should, `errors` what ended in an error, by mode and code; a fault (a wrong
+    or a doubled answer, silence) is a sentence in `faults`.
     """
 
     def __init__(self, url: str, *, patience_s: float = 20.0) -> None:
@@ -347,9 +367,7 @@ async def kill(server: Server, role: str) -> int:
     return pid
 
 
-async def holds(
-    server: Server, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 15.0
-) -> dict[str, Any]:
+async def holds(server: Server, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 15.0) -> dict[str, Any]:
     """`Server.wait_until` on the short report, without holding up the traffic."""
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -370,9 +388,3 @@ async def books_balance(server: Server) -> dict[str, Any]:
     assert status["accounting_faults"] == 0
     assert status["safety_tick_finds"] == 0
     return status
-
-
-@contextlib.asynccontextmanager
-async def no_more_than(seconds: float) -> AsyncIterator[None]:
-    async with asyncio.timeout(seconds):
-        yield

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -239,10 +242,27 @@ def cpu_s(pid: int) -> float:
 
 
 @contextmanager
+def slowed(pid: int, *, run_s: float, rest_s: float) -> Iterator[None]:
+    """This process runs and rests in turn inside. Another process sees to it, so that our threads do not disturb it."""
+    program = (
+        "import os, signal, sys, time\n"
+        "pid, run_s, rest_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])\n"
+        "while True:\n"
+        "    os.kill(pid, signal.SIGSTOP); time.sleep(rest_s)\n"
+        "    os.kill(pid, signal.SIGCONT); time.sleep(run_s)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-S", "-c", program, str(pid), str(run_s), str(rest_s)])
+    try:
+        yield
+    finally:
+        driver.kill()
+        driver.wait()
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
 def suspended(*pids: int) -> Iterator[None]:
     """These processes stand still (SIGSTOP) inside, and go on after."""
-    import signal
-
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
+import resource
 import signal
 import struct
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,16 +26,19 @@ from fairlead import errors
 from fairlead.testing import Server
 from tests.processes.tools import (
     NEVER_FROZEN,
-    RawClient,
+    Dial,
+    RawDial,
+    Report,
     at_rest,
     frame,
     manager_of,
     placed,
     reported,
+    suspend,
     suspended,
     until,
 )
-from tests.protocol.second_client import CONFIRM, PUBLISH, Client
+from tests.protocol.second_client import CONFIRM, PUBLISH
 
 pytestmark = pytest.mark.processes
 
@@ -110,7 +117,7 @@ def test_a_drained_manager_gets_nothing_new_and_ends_after_its_last_connection()
 
 
 @pytest.mark.requirement("SRV-5", state="half", note="two programs, two instances of one; not two devices")
-def test_two_programs_and_two_instances_of_one_talk_on_one_device(shared: Server) -> None:
+def test_two_programs_and_two_instances_of_one_talk_on_one_device(shared: Server, dial: Dial) -> None:
     program = (
         "import sys, fairlead.sync\n"
         "with fairlead.sync.connect(sys.argv[1], type='twin') as c:\n"
@@ -129,12 +136,15 @@ def test_two_programs_and_two_instances_of_one_talk_on_one_device(shared: Server
     for twin in twins:
         assert twin.stdout is not None
         assert twin.stdout.readline() == "ready\n"
-    other = Client("127.0.0.1", shared.port)
+    other = dial(shared)
     other.subscribe("twins")
     other.publish("twins", b"third")
-    assert [twin.communicate("go\n", timeout=20)[0] for twin in twins] == ["True\n", "True\n"]
+    for twin in twins:
+        assert twin.stdin is not None
+        twin.stdin.write("go\n")
+        twin.stdin.flush()
+    assert [twin.communicate(timeout=20)[0] for twin in twins] == ["True\n", "True\n"]
     assert len({other.next_message().body for _ in range(3)}) == 3
-    other.close()
 
 
 # --- 4.2 State store
@@ -166,28 +176,28 @@ async def test_the_store_keeps_everything_while_router_and_dispatcher_are_replac
 
 
 @pytest.mark.requirement("SRV-8")
-def test_a_body_for_a_hundred_slow_readers_is_stored_once(shared: Server) -> None:
-    slow = []
-    for _ in range(100):
-        client = Client("127.0.0.1", shared.port)
-        client.subscribe("slow")
-        slow.append(client)
-    assert Counter(one["manager"] for one in shared.status()["connections"]) == dict.fromkeys(range(4), 25)
-    used = store_bytes(shared)
-    sender = Client("127.0.0.1", shared.port)
-    body = os.urandom(1_000_000)
-    for _ in range(8):  # the first ones go into the sockets' buffers
-        sender.publish("slow", body)
-    sender.ping()
-    report = shared.wait_until(lambda report: sum(m["instructions"] for m in report["managers"]) and report["stored"])
-    assert report["stored"] <= 8
-    assert report["stored_bytes"] <= 8 * len(body)
-    assert store_bytes(shared) - used <= 8 * len(body) + (16 << 20)  # arenas grow in steps of 4 MiB
-    digest = hashlib.sha256(body).digest()
+def test_a_body_for_a_hundred_slow_readers_is_stored_once(shared: Server, dial: Dial) -> None:
+    slow = [dial(shared, credit=1) for _ in range(100)]
     for client in slow:
-        assert all(hashlib.sha256(client.next_message().body).digest() == digest for _ in range(8))
-        client.close()
-    sender.close()
+        client.subscribe("slow")
+    assert Counter(one["manager"] for one in shared.status()["connections"]) == dict.fromkeys(range(4), 25)
+    sender = dial(shared)
+    sender.publish("slow", b"the only one they are ready to take")
+    shared.wait_until(lambda report: report["router"]["deliveries"] and not report["stored"])
+    used = store_bytes(shared)
+    body = os.urandom(1_000_000)
+    sender.publish("slow", body)
+    report = shared.wait_until(lambda report: report["stored"] and not waiting_instructions(report))
+    assert (report["stored"], report["stored_bytes"]) == (1, len(body))
+    assert store_bytes(shared) - used <= 5 << 20  # arenas grow in steps of 4 MiB
+    for client in slow:
+        client.next_message()
+    for client in slow:
+        assert client.next_message().body == body
+
+
+def waiting_instructions(report: Report) -> int:
+    return sum(one["down"]["entries"] for one in report["managers"])
 
 
 def store_bytes(server: Server) -> int:
@@ -215,29 +225,31 @@ def test_nobody_maps_a_segment_it_has_no_right_to(shared: Server) -> None:
 
 @pytest.mark.requirement("SRV-10", "SRV-72")
 async def test_the_router_counts_on_while_every_manager_stands_still(shared: Server) -> None:
-    async with placed(shared, 0, 1, 2) as (sender, *receivers):
-        async with receivers[0].subscribe("ahead") as first, receivers[1].subscribe("ahead") as second:
-            with suspended(*shared.pids("router")):
-                for number in range(50):
-                    await sender.publish("ahead", str(number))
-                await sender.flush()
-                stored = await reported(shared, lambda report: report["stored"] == 50)
-                managers = shared.pids("manager")
-                stack = suspended(*managers)
-                stack.__enter__()
-            try:
-                routed = stored["router"]["deliveries"] + 100
-                report = await reported(shared, lambda report: report["router"]["deliveries"] == routed)
-                assert report["stored"] == 50
-                assert sum(one["down"]["entries"] for one in report["managers"]) == 100
-                for manager in report["managers"]:
-                    for handle in manager["handles"]:
-                        message = shared.status(handle=handle)["message"]
-                        assert (message["relinquish_count"], message["relinquish_limit"]) == (0, -1)
-            finally:
-                stack.__exit__(None, None, None)
-            for subscription in (first, second):
-                assert [int((await subscription.next(timeout=5)).body) for _ in range(50)] == list(range(50))
+    async with (
+        placed(shared, 0, 1, 2) as (sender, one, other),
+        one.subscribe("ahead") as first,
+        other.subscribe("ahead") as second,
+    ):
+        with suspended(*shared.pids("router")):
+            for number in range(50):
+                await sender.publish("ahead", str(number))
+            await sender.flush()
+            before = await reported(shared, lambda report: report["stored"] == 50)
+            for pid in shared.pids("manager"):
+                suspend(pid)
+        try:
+            routed = before["router"]["deliveries"] + 100
+            report = await reported(shared, lambda report: report["router"]["deliveries"] == routed)
+            assert (report["stored"], waiting_instructions(report)) == (50, 100)
+            for manager in report["managers"]:
+                for handle in manager["handles"]:
+                    message = shared.status(handle=handle)["message"]
+                    assert (message["relinquish_count"], message["relinquish_limit"]) == (0, -1)
+        finally:
+            for pid in shared.pids("manager"):
+                os.kill(pid, signal.SIGCONT)
+        for subscription in (first, second):
+            assert [int((await subscription.next(timeout=5)).body) for _ in range(50)] == list(range(50))
 
 
 @pytest.mark.requirement("SRV-11", "SRV-34")
@@ -252,11 +264,19 @@ async def test_the_table_shows_a_connection_while_it_lives(shared: Server) -> No
     await reported(shared, lambda report: not report["connections"])
 
 
+TINY: dict[str, Any] = {
+    "store.arena_bytes": 4 << 20,
+    "store.arena_step_bytes": 1 << 20,
+    "limits.body_max": 1 << 20,
+    "limits.slow_client_messages": 100_000,
+}
+
+
 @pytest.mark.requirement("SRV-13", "SRV-14")
-async def test_a_tiny_store_is_reused_without_a_mistake_and_stalls_senders_when_full() -> None:
-    with Server(managers=2, **{"store.arena_bytes": 4 << 20, "limits.slow_client_messages": 100_000}) as server:
+async def test_a_tiny_store_is_reused_without_a_mistake_and_stalls_senders_when_full(dial: Dial) -> None:
+    with Server(managers=2, **TINY) as server:
         async with placed(server, 0, 1) as (sender, _):
-            blocked = Client("127.0.0.1", server.port)
+            blocked = dial(server)
             blocked.subscribe("full")
             sent = 0
 
@@ -273,7 +293,7 @@ async def test_a_tiny_store_is_reused_without_a_mistake_and_stalls_senders_when_
             await reported(server, lambda report: any(not one["reading"] for one in report["managers"]))
             await until_still(lambda: sent)
             assert not sending.done()
-            assert server.status()["stored_bytes"] > 3 << 20
+            assert server.status()["stored_bytes"] > 2 << 20
             for number in range(1500):
                 message = await asyncio.to_thread(blocked.next_message)
                 headers = dict(message.headers)
@@ -284,9 +304,8 @@ async def test_a_tiny_store_is_reused_without_a_mistake_and_stalls_senders_when_
         await reported(server, at_rest)
 
 
-async def until_still(value: object) -> None:
+async def until_still(value: Callable[[], int]) -> None:
     """Until a number stays what it is."""
-    assert callable(value)
     before, since_s = value(), time.monotonic()
     while time.monotonic() - since_s < 0.3:
         await asyncio.sleep(0.02)
@@ -302,7 +321,7 @@ def test_a_router_that_does_not_know_the_layout_refuses_and_the_old_one_goes_on(
         "import runpy, sys\n"
         "from fairlead.store import layout\n"
         "layout.LAYOUT_VERSION = 99\n"
-        "sys.argv = sys.argv[2:]\n"
+        "sys.argv = sys.argv[3:]  # after -P -m\n"
         "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n"
     )
     newer.chmod(0o700)
@@ -332,8 +351,8 @@ def sockets_of(pid: int) -> set[str]:
 
 @pytest.mark.requirement("SRV-16", state="half", note="dispatcher and router meet in the supervisor, decision 0010")
 @pytest.mark.requirement("SRV-29")
-def test_the_chosen_manager_alone_holds_the_connection(shared: Server) -> None:
-    client = Client("127.0.0.1", shared.port)
+def test_the_chosen_manager_alone_holds_the_connection(shared: Server, dial: Dial) -> None:
+    client = dial(shared)
     ends = client._socket.getsockname(), client._socket.getpeername()
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inode = next(line[9] for line in lines if line[2].endswith(f":{ends[0][1]:04X}"))
@@ -342,7 +361,6 @@ def test_the_chosen_manager_alone_holds_the_connection(shared: Server) -> None:
     assert holders == [shared.pids("manager")[manager_of(report, client.uid)]]
     client.ping()
     assert (client._socket.getsockname(), client._socket.getpeername()) == ends
-    client.close()
 
 
 @pytest.mark.requirement("SRV-29", "SRV-33")
@@ -356,18 +374,14 @@ async def test_connections_work_on_after_the_dispatcher_was_killed() -> None:
 
 
 @pytest.mark.requirement("SRV-17", state="scaled", note="1,000 connections")
-def test_a_thousand_connections_at_once_each_get_their_own_uid(shared: Server) -> None:
-    import resource
-
+def test_a_thousand_connections_at_once_each_get_their_own_uid(shared: Server, dial_raw: RawDial) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),) * 2)
     clients = []
     for _ in range(1000):
-        client = RawClient(shared, timeout_s=20)
+        client = dial_raw(shared, timeout_s=20)
         client.say(b"FLD\n", struct.pack("<HH", 1, 0))
         clients.append(client)
     uids = {client.sock.getsockname()[1]: client.expect(CONFIRM).body for client in clients}
-    import json
-
     by_port = {port: json.loads(body)["uid"] for port, body in uids.items()}
     assert len(set(by_port.values())) == 1000
     report = shared.status()
@@ -375,19 +389,20 @@ def test_a_thousand_connections_at_once_each_get_their_own_uid(shared: Server) -
         uid: port for port, uid in by_port.items()
     }
     assert max(one["connections"] for one in report["managers"]) == 250
-    for client in clients:
-        client.close()
 
 
 @pytest.mark.requirement("SRV-18")
 async def test_a_suspended_manager_holds_up_only_its_own_clients(shared: Server) -> None:
-    async with placed(shared, 0, 1, 2) as (sender, receiver, cut_off):
-        async with receiver.subscribe("live") as live, cut_off.subscribe("live") as late:
-            with suspended(shared.pids("manager")[2]):
-                for number in range(200):
-                    await sender.publish("live", str(number))
-                assert [int((await live.next(timeout=5)).body) for _ in range(200)] == list(range(200))
-            assert [int((await late.next(timeout=5)).body) for _ in range(200)] == list(range(200))
+    async with (
+        placed(shared, 0, 1, 2) as (sender, receiver, cut_off),
+        receiver.subscribe("live") as live,
+        cut_off.subscribe("live") as late,
+    ):
+        with suspended(shared.pids("manager")[2]):
+            for number in range(200):
+                await sender.publish("live", str(number))
+            assert [int((await live.next(timeout=5)).body) for _ in range(200)] == list(range(200))
+        assert [int((await late.next(timeout=5)).body) for _ in range(200)] == list(range(200))
 
 
 @pytest.mark.requirement("SRV-19")
@@ -426,40 +441,36 @@ async def test_control_and_messages_of_one_client_keep_their_order(shared: Serve
 
 
 @pytest.mark.requirement("SRV-21")
-def test_an_idle_server_uses_almost_no_processor_time() -> None:
-    with Server(managers=4) as server:
-        clients = [Client("127.0.0.1", server.port) for _ in range(20)]
-        server.wait_until(lambda report: len(report["components"]) >= 9)
-        processes = [psutil.Process(c["pid"]) for c in server.status(brief=True)["components"]]
-        time.sleep(0.5)
-        before = [sum(process.cpu_times()[:2]) for process in processes]
-        time.sleep(2)
-        used = sum(sum(process.cpu_times()[:2]) for process in processes) - sum(before)
-        assert used < 0.1, f"{used:.2f} s of processor time in 2 s"
-        for client in clients:
-            client.close()
+def test_an_idle_server_uses_almost_no_processor_time(shared: Server, dial: Dial) -> None:
+    for _ in range(20):
+        dial(shared)
+    processes = [psutil.Process(one["pid"]) for one in shared.status(brief=True)["components"]]
+    time.sleep(0.3)
+    before = [sum(process.cpu_times()[:2]) for process in processes]
+    time.sleep(2)
+    used = sum(sum(process.cpu_times()[:2]) for process in processes) - sum(before)
+    assert used < 0.15, f"{used:.2f} s of processor time in 2 s"
 
 
 @pytest.mark.requirement("SRV-22")
-async def test_large_headers_pass_and_larger_ones_are_refused(shared: Server) -> None:
+async def test_large_headers_pass_and_larger_ones_are_refused(shared: Server, dial: Dial) -> None:
     async with placed(shared, 0, 1) as (sender, receiver), receiver.subscribe("heads") as heads:
         for size in (100, 10_000, 60_000):
             value = os.urandom(size)
             await sender.publish("heads", b"body", headers={"big": value})
             assert (await heads.next(timeout=5)).headers == {"big": value}
-    raw = Client("127.0.0.1", shared.port)
+    raw = dial(shared)
     raw._socket.sendall(frame(PUBLISH, topic=b"heads", headers=bytes(1_000_000), number=5, body=b"x"))
     refused = raw.receive()
     assert (dict(refused.headers)["code"], refused.number) == (b"header-too-large", 5)
     raw.ping()
-    raw.close()
 
 
 @pytest.mark.requirement("SRV-23")
-def test_a_client_that_floods_itself_through_queues_of_two_never_halts() -> None:
-    settings = {"fairness.queue_entries": 2, "fairness.limit": 2, "fairness.resume_below": 1}
+def test_a_client_that_floods_itself_through_queues_of_two_never_halts(dial: Dial) -> None:
+    settings: dict[str, Any] = {"fairness.queue_entries": 2, "fairness.limit": 2, "fairness.resume_below": 1}
     with Server(managers=1, **settings) as server:
-        client = Client("127.0.0.1", server.port, credit=100_000)
+        client = dial(server, credit=100_000)
         client.subscribe("self")
         client._socket.settimeout(1)  # longer than this nothing may halt
         for batch in range(50):

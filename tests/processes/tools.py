@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import fairlead
 from fairlead.testing import Server
-from tests.protocol.second_client import HEAD, Frame, unpack_headers
+from tests.protocol.second_client import HEAD, Client, Frame, unpack_headers
 
 NEVER_FROZEN: Final[dict[str, Any]] = {"limits.frozen_s": 600}
 PREFACE: Final = b"FLD\n" + struct.pack("<HH", 1, 0)
@@ -84,16 +85,16 @@ async def placed(
 ) -> AsyncIterator[list[fairlead.Connection]]:
     """Clients on just these managers; those that landed elsewhere stay until the end, to keep the balance."""
     async with AsyncExitStack() as stack:
+        everyone = len(server.status(brief=True)["managers"])
+        at_once = max(Counter(managers).values()) * everyone  # enough, if the managers are equally used
         spare: dict[int, list[fairlead.Connection]] = {}
-        chosen = []
-        for number, wanted in enumerate(managers):
-            while not spare.get(wanted):
-                one = await stack.enter_async_context(
-                    fairlead.connect(server.url, name=f"on-{number}", **(options or {}))
-                )
-                spare.setdefault(manager_of(server.status(), one.uid), []).append(one)
-            chosen.append(spare[wanted].pop(0))
-        yield chosen
+        while any(len(spare.get(one, ())) < count for one, count in Counter(managers).items()):
+            new = [fairlead.connect(server.url, **(options or {})) for _ in range(at_once)]
+            await asyncio.gather(*(stack.enter_async_context(one) for one in new))
+            report, at_once = server.status(), 1
+            for one in new:
+                spare.setdefault(manager_of(report, one.uid), []).append(one)
+        yield [spare[wanted].pop(0) for wanted in managers]
 
 
 class RawClient:
@@ -158,3 +159,7 @@ def frame(kind: int, *, topic: bytes = b"", headers: bytes = b"", body: bytes = 
           correlation: int = 0, peer: int = 0) -> bytes:  # fmt: skip
     length = HEAD.size + len(topic) + len(headers) + len(body)
     return HEAD.pack(length, kind, flags, len(topic), len(headers), number, correlation, peer) + topic + headers + body
+
+
+Dial = Callable[..., Client]
+RawDial = Callable[..., RawClient]

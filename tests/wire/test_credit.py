@@ -25,7 +25,7 @@ def test_credit_is_never_negative_and_what_is_held_is_bounded(window: int, steps
         else:
             sender.on_credit(receiver.give_back(held, waiting=step == "wait"))
         assert sender.left == receiver.open >= 0
-        assert held + sender.left <= window * STRETCH
+        assert held + sender.left <= window + STRETCH
     # Once everything is read, the sender can go on.
     sender.on_credit(receiver.give_back(0))
     assert sender.left > 0
@@ -60,3 +60,14 @@ def test_small_amounts_are_gathered_into_portions() -> None:
     receiver.on_messages(1)
     assert receiver.is_worth_asking
     assert receiver.give_back(0) == 25
+
+
+def test_whoever_waits_for_an_answer_reaches_it_behind_everything_the_server_keeps() -> None:
+    receiver = ReceiverCredit(40)
+    held = 0
+    while held < 40 + 10_000:
+        received = receiver.open
+        receiver.on_messages(received)
+        held += received
+        assert receiver.give_back(held) == 0
+        assert receiver.give_back(held, waiting=True) == 40

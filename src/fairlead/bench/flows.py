@@ -68,7 +68,7 @@ def broadcast(url: str, seconds: float, size: int, subscribers: int) -> Flow:
 
 
 def latency(url: str, seconds: float, size: int, rate: int) -> Flow:
-    plans = [
+    plans: list[dict[str, Any]] = [
         {"role": "subscribe", "cell": 0, "timed": True},
         {"role": "publish_at_rate", "size": size, "seconds": seconds, "rate": rate},
     ]
@@ -80,7 +80,10 @@ def latency(url: str, seconds: float, size: int, rate: int) -> Flow:
 
 
 def requests(url: str, seconds: float, size: int, outstanding: int) -> Flow:
-    plans = [{"role": "respond"}, {"role": "request", "size": size, "seconds": seconds, "outstanding": outstanding}]
+    plans: list[dict[str, Any]] = [
+        {"role": "respond"},
+        {"role": "request", "size": size, "seconds": seconds, "outstanding": outstanding},
+    ]
     _, asked = run(url, f"bench.request.{outstanding}", plans, seconds + 60)
     elapsed_s = (asked["end_ns"] - asked["begin_ns"]) / 1e9
     return Flow(

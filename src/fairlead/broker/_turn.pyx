@@ -270,18 +270,21 @@ cdef class Turn:
     def run(self, uint64_t budget, uint64_t now_ns):
         """Deal with up to `budget` entries and commit. Returns how many; 0: nothing can be done now."""
         cdef uint64_t done = 0, visited
-        cdef int idle = 0
+        cdef int idle = 0, manager
         cdef bint finished
         self.blocked = 0
         while done < budget and idle < self.managers:
             finished = False
-            visited = self.visit(self.at, budget - done, now_ns, &finished)
+            manager = self.at
+            visited = self.visit(manager, budget - done, now_ns, &finished)
             done += visited
             idle = 0 if visited else idle + 1
             if finished:
                 self.at = (self.at + 1) % self.managers
             if self.log_limit - self.log_end < LOG_SPARE:
                 break
+            if visited and (<Consumer>self.ups[manager]).owes_c(self.resume_below):
+                break            # that manager waits for room: let it fill up while the others are visited, not after
         if self.changed or done:
             self.commit()
         self.entries += done

@@ -39,7 +39,7 @@ class OutstandingTable:
 
     def __init__(self, buffer: Any) -> None:
         self._bytes = memoryview(buffer).cast("B")
-        self.size = struct.unpack_from("<Q", self._bytes, RECORDS)[0]
+        self.size: int = struct.unpack_from("<Q", self._bytes, RECORDS)[0]
         assert outstanding_bytes(self.size) <= len(self._bytes)
         self._free = [i for i in range(self.size - 1, -1, -1) if not self._handle(i)]
 

@@ -13,6 +13,7 @@ from fairlead import topics
 from fairlead.broker import parties, records
 from fairlead.errors import FairleadError
 from fairlead.wire.headers import encode_headers
+from fairlead.wire.kinds import KIND_FANOUT
 
 TOPICS_SEPARATOR = "\x1f"
 ROUTES_MAX = 65_536
@@ -194,7 +195,8 @@ class Routing:
         if receiver is not None:
             receiver.serving[rid] = None
             receiver.outstanding += 1
-            receiver.chosen = max(receiver.chosen, rid & ~RID_BASE)
+            if kind != KIND_FANOUT:  # nobody was chosen: all were asked
+                receiver.chosen = max(receiver.chosen, rid & ~RID_BASE)
 
     def _answered(self, payload: bytes) -> None:
         rid, receiver_uid = records.ANSWERED_FORMAT.unpack(payload)

@@ -13,6 +13,7 @@ from fairlead.broker import commit, parties, records
 from fairlead.broker.commit import Commit
 from fairlead.broker.routing import RID_BASE, Routing
 from fairlead.store import layout
+from fairlead.wire.kinds import KIND_FANOUT
 
 TRIES = 5
 
@@ -64,9 +65,10 @@ class Follower:
         apply = self.routing.apply
         for kind, payload in records.decode(area):
             if kind == records.ASK:
-                rid, _, _, receiver, _ = records.ASK_FORMAT.unpack(payload)
+                rid, _, _, receiver, mode = records.ASK_FORMAT.unpack(payload)
                 asks.setdefault(rid, {})[receiver] = payload
-                chosen[receiver] = rid
+                if mode != KIND_FANOUT:
+                    chosen[receiver] = rid
             elif kind == records.ANSWERED:
                 rid, receiver = records.ANSWERED_FORMAT.unpack(payload)
                 if asks.get(rid, {}).pop(receiver, None) is None:

@@ -135,13 +135,16 @@ class Turn:
         self._blocked = 0
         idle = 0
         while done < budget and idle < len(self._ups):
-            visited, finished = self._visit(self._at, budget - done, now_ns)
+            manager = self._at
+            visited, finished = self._visit(manager, budget - done, now_ns)
             done += visited
             idle = 0 if visited else idle + 1
             if finished:
                 self._at = (self._at + 1) % len(self._ups)
             if self.log_room() < LOG_SPARE_BYTES:
                 break
+            if visited and self._ups[manager].owes(self._rule.resume_below):
+                break  # that manager waits for room: let it fill up while the others are visited, not after
         if self._changed or done:
             self.commit()
         self.entries += done

@@ -198,6 +198,8 @@ class Pool:
         if pid in self.children:
             return self.children[pid]
         note = self.adoptable.pop(pid, None)
+        if hello.get("state") == "new":
+            return None  # started by a supervisor that died before it said as what: it ends, another one is started
         child = None if note is None else children.adopt(note)
         if child is not None:
             self._register(child)

@@ -52,6 +52,7 @@ cdef class Consumer:
     cdef void advance_c(self, char* entry) noexcept nogil
     # Give everything before the cursor back. True: the producer wanted room and `low` or fewer counted entries wait: write its eventfd.
     cdef bint publish_c(self, uint64_t low) noexcept nogil
+    cdef bint owes_c(self, uint64_t low) noexcept nogil # would publish_c(low) say True? Nothing is changed
     cdef bint sleep_c(self) noexcept nogil              # set `sleeping`, full fence; True: still nothing to read
     cdef void awake_c(self) noexcept nogil
 

@@ -265,6 +265,9 @@ cdef class Consumer:
             return True
         return False
 
+    cdef bint owes_c(self, uint64_t low) noexcept nogil:
+        return fl_load32(self.base + R_WANTING) and fl_load(self.base + R_PUSHED) <= self.counted + low
+
     cdef bint sleep_c(self) noexcept nogil:
         fl_store32(self.base + R_SLEEPING, 1)
         fl_fence()

@@ -201,6 +201,12 @@ class Consumer:
                 return True
         return False
 
+    def owes(self, low: int = 0) -> bool:
+        """Would `publish` say True? Nothing is changed."""
+        with self._w.locked():
+            pushed = self._w.q[layout.RING_PUSHED // 8]
+            return bool(self._w.i[layout.RING_WANTING // 4] and pushed <= self.counted + low)
+
     def rollback(self, head: int, popped: int) -> None:
         """Set the consumed position anew from a commit record."""
         with self._w.locked():

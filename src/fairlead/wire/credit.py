@@ -3,14 +3,15 @@
 The receiver grants a window at the beginning and gives back what was consumed, in portions, since a CREDIT
 frame per message would cost as much as the messages. What it still holds unread is not given back: that
 bounds its memory. While it waits for an answer that may be stuck behind unread messages it stretches the
-window, so that a program which asks a question inside its reading loop does not wait for itself.
+window, so that a program which asks a question inside its reading loop does not wait for itself; as the
+server keeps at most 10,000 messages for a client, a stretch of more than that reaches any answer.
 """
 
 from __future__ import annotations
 
 __all__ = ["ReceiverCredit", "SenderCredit"]
 
-STRETCH = 4
+STRETCH = 16_384
 PORTIONS = 4
 
 
@@ -33,6 +34,11 @@ class ReceiverCredit:
         return self.window > 0 and self.window - self.open >= self.portion
 
     @property
+    def is_used_up(self) -> bool:
+        """Is the peer not allowed to send anything at the moment?"""
+        return self.open == 0 and self.window > 0
+
+    @property
     def portion(self) -> int:
         return max(self.window // PORTIONS, 1)
 
@@ -40,7 +46,7 @@ class ReceiverCredit:
         """How much to grant now, when `held` messages are unread; 0 says: not yet."""
         if not self.window:
             return 0
-        room = self.window * (STRETCH if waiting else 1) - held
+        room = self.window + (STRETCH if waiting else 0) - held
         grant = min(room, self.window) - self.open
         if grant < self.portion:
             return 0

@@ -206,6 +206,7 @@ cdef struct Connection:
     uint8_t dirty
     uint8_t write_blocked
     uint8_t unlimited
+    uint8_t overdraft              # its credit cannot be heard, so the transport alone is the brake
     uint8_t pinged
     uint8_t tls
     uint8_t detaching
@@ -855,14 +856,18 @@ cdef class Traffic:
             self.enlist(c)
         return 0
 
-    cdef void finished(self, Connection* c) noexcept:
-        """Nothing more will come: what is here is still taken, then the connection is given up."""
+    cdef int finished(self, Connection* c) except -1:
+        """Nothing more will come: what is here is still taken, then the connection is given up. What waits for it is
+        given up at once: it could hold the very room that its last messages need."""
         c.eof = 1
         c.masked = 0
-        self.poll(c)
         if c.place == ON_BLOCKED:
             self.unblock(c)
+        if not c.linger:
+            self.broken(c)
+        self.poll(c)
         self.enlist(c)
+        return 0
 
     # -- intake: rounds ----------------------------------------------------------------------------------------
 
@@ -888,10 +893,10 @@ cdef class Traffic:
         self.allowance = 0
         return 0
 
-    cdef bint may_take(self, Connection* c) noexcept:
-        """May one more counted entry of this connection be pushed?"""
+    cdef bint may_take(self, Connection* c, bint stores) noexcept:
+        """May one more entry of this connection be pushed? What still has to be stored waits for who starves."""
         cdef uint64_t waiting
-        if self.starving >= 0 and self.starving != <int64_t>c.index:
+        if stores and self.starving >= 0 and self.starving != <int64_t>c.index:
             return False
         if self.stuck_ring or self.overflow_count:
             return False
@@ -977,6 +982,7 @@ cdef class Traffic:
                     self.depart(c)
                     return 0
                 self.shrink(c)
+                c.overdraft = 0
                 if c.masked and not (c.state < LIVE and c.end - c.start >= EARLY_BYTES):
                     c.masked = 0
                     self.poll(c)
@@ -1144,7 +1150,7 @@ cdef class Traffic:
         cdef uint32_t body = length - head
         if body > self.body_max:
             return self.too_large(c, f, length)
-        if not self.may_take(c):
+        if not self.may_take(c, True):
             return BLOCKED
         entry = self.entry_for(c, head)
         if entry == NULL:
@@ -1164,7 +1170,7 @@ cdef class Traffic:
 
     cdef int take_control(self, Connection* c, char* f, uint32_t length) except -1:
         cdef char* entry
-        if not self.may_take(c):
+        if not self.may_take(c, False):
             return BLOCKED
         entry = self.entry_for(c, length)
         if entry == NULL:
@@ -1194,7 +1200,7 @@ cdef class Traffic:
             return self.too_large(c, f, length)
         if c.eof and held < length:
             return NONE                        # the rest will never come
-        if not self.may_take(c):
+        if not self.may_take(c, True):
             return BLOCKED
         handle = self.own.alloc_c(total, c.index, c.uid)
         if handle == 0:
@@ -1220,7 +1226,7 @@ cdef class Traffic:
 
     cdef int take_streamed(self, Connection* c) except -1:
         cdef char* entry
-        if not self.may_take(c):
+        if not self.may_take(c, False):
             return BLOCKED
         entry = self.entry_for(c, c.head_length)
         if entry == NULL:
@@ -1578,7 +1584,7 @@ cdef class Traffic:
         cdef OutBuffer* o
         cdef char* at
         self.n_deliveries += 1
-        if c.waiting_count == 0 and body_length <= PIECE and (c.unlimited or c.credit > 0) and self.fits(c, total):
+        if c.waiting_count == 0 and body_length <= PIECE and self.has_credit(c) and self.fits(c, total):
             o = c.out
             at = o.data + o.end
             memcpy(at, content, length)
@@ -1684,8 +1690,11 @@ cdef class Traffic:
 
     cdef bint out_of_credit(self, Connection* c) noexcept:
         """Is credit what the first waiting delivery waits for?"""
-        return (c.waiting_count and not c.emitting and not c.unlimited and c.credit <= 0
+        return (c.waiting_count and not c.emitting and not self.has_credit(c)
                 and not c.waiting[c.waiting_first].head.plain)
+
+    cdef inline bint has_credit(self, Connection* c) noexcept:
+        return c.unlimited or c.credit > 0 or c.overdraft
 
     cdef int pong(self, Connection* c, uint64_t correlation) except -1:
         cdef char frame[32]
@@ -1721,7 +1730,7 @@ cdef class Traffic:
                 o.end -= o.start
                 o.start = 0
             if not c.emitting:
-                if not h.plain and not c.unlimited and c.credit <= 0:
+                if not h.plain and not self.has_credit(c):
                     break
                 if o.end + h.length + 8 > OUT_BYTES or o.mark_count == MARKS:
                     break
@@ -1934,6 +1943,7 @@ cdef class Traffic:
             self.touch(c)
         c.linger = 1
         c.eof = 1
+        c.since_ms = self.now
         if deaf:
             c.deaf = 1
         c.masked = 0
@@ -2084,6 +2094,8 @@ cdef class Traffic:
                         self.cut(c, "closed", b"", True)
                     continue
                 if c.eof:
+                    if c.linger and self.now - c.since_ms >= LINGER_MS:
+                        self.broken(c)         # its last words were not read, and its last messages still wait
                     continue
                 if c.hurt:
                     if self.now - c.since_ms >= LINGER_MS:
@@ -2092,6 +2104,11 @@ cdef class Traffic:
                 if c.masked or c.place == ON_BLOCKED:
                     # We do not read it, so its silence is ours; but it should hear that we are there.
                     c.heard_ms = self.now
+                    if self.out_of_credit(c):
+                        # Its CREDIT may lie behind the message we cannot take, perhaps because the arena is full of
+                        # what waits for this very client.
+                        c.overdraft = 1
+                        self.touch(c)
                     if self.now - c.sent_ms >= c.keep_alive_ms // 2:
                         self.ping(c)
                     continue

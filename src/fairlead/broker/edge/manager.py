@@ -380,9 +380,7 @@ class Manager:
     def _on_live(self, index: int, client: Client) -> None:
         said = client.said
         assert said is not None
-        self._table.set_live(
-            self._index, index, user=client.user, type=said.type, instance=said.instance, org=said.org
-        )
+        self._table.set_live(self._index, index, user=client.user, type=said.type, instance=said.instance, org=said.org)
         self._say(False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}")
         if self._moving:
             self._ask_to_move(index, client)

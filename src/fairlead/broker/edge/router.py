@@ -31,6 +31,7 @@ else:
 
 BUDGET_ENTRIES = 1024  # a turn; more makes commits rarer and waits longer
 SAFETY_TICK_S = 0.25
+WAKE_GRACE_S = 0.02
 CONTROL_EVERY_NS = 5_000_000  # how long the supervisor may wait for an answer under full load
 LOG_STEP_BYTES = 1 << 20
 LOG_BYTES_MIN = 1 << 20  # below this an area is never rewritten; a successor of a small state reads no more
@@ -60,7 +61,9 @@ class Router:
         self._wake_managers = [start.fds[f"wake-manager-{i}"] for i in managers]
         self._active = start.mode == "active"
         self._stopped = False
-        self._epoll = select.epoll()  # watches `wake` only while this router serves: it has it in common with the standby
+        self._epoll = (
+            select.epoll()
+        )  # watches `wake` only while this router serves: it has it in common with the standby
         self._control_fd = -1
         self._watch_control()
         self._load_rules()
@@ -211,10 +214,15 @@ class Router:
             turn.awake()
 
     def _on_safety_tick(self) -> None:
-        """Nothing woke us for a while. Finding work now means that a wake-up was lost (it must never happen)."""
-        if not self.turn.sleep():
+        """Nothing woke us for a while. Finding work now means that a wake-up was lost (it must never happen).
+
+        Unless it is there and was not looked at, since we were suspended beyond the time we meant to wait; or is about
+        to be, its producer being between its two steps.
+        """
+        turn = self.turn
+        if not turn.sleep() and not self._listen(WAKE_GRACE_S):
             self.counters.add(RouterCounter.SAFETY_TICK_FINDS)
-        if self._follower.routing.held:
+        if self.turn is turn and self._follower.routing.held:
             decision = self.turn_decisions().on_tick(time.monotonic_ns())
             if decision is not None and self.turn.carry_out(decision):
                 self.turn.commit()
@@ -285,4 +293,5 @@ class Router:
 
     def _rule(self) -> Rule:
         fairness = self.config.fairness
-        return Rule(fairness.router_rule == "round-complete", fairness.simple_messages, fairness.resume_below)
+        taken_up_at = min(fairness.resume_below, fairness.limit, fairness.queue_entries or fairness.limit) - 1
+        return Rule(fairness.router_rule == "round-complete", fairness.simple_messages, max(0, taken_up_at))

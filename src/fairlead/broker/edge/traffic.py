@@ -135,18 +135,21 @@ class Connection:
     emitted: int = 0
     credit: int = 0
     unlimited: bool = False
+    overdraft: bool = False  # its credit cannot be heard, so the transport alone is the brake
     tls: Filter | None = None
     cipher: bytes = b""
     covers: int = 0  # plain bytes the ciphertext stands for
 
     @property
+    def has_credit(self) -> bool:
+        return self.unlimited or self.credit > 0 or self.overdraft
+
+    @property
     def out_of_credit(self) -> bool:
         """Is credit what the first waiting delivery waits for?"""
-        return (
-            not self.emitting and not self.unlimited and self.credit <= 0 and bool(self.waiting[0].instruction)
-            if self.waiting
-            else False
-        )
+        if not self.waiting or self.emitting or self.has_credit:
+            return False
+        return bool(self.waiting[0].instruction)
 
 
 class Traffic:
@@ -471,13 +474,18 @@ class Traffic:
             self._enlist(c)
 
     def _finished(self, c: Connection) -> None:
-        """Nothing more will come: what is here is still taken, then the connection is given up."""
+        """Nothing more will come: what is here is still taken, then the connection is given up.
+
+        What waits for it is given up at once: it could hold the very room that its last messages need.
+        """
         c.eof = True
         c.masked = 0
-        self._poll(c)
         if c.place == ON_BLOCKED:
             self._blocked.remove(c)
             c.place = IDLE
+        if not c.linger:
+            self._broken(c)
+        self._poll(c)
         self._enlist(c)
 
     # --- Intake: rounds -------------------------------------------------------------------------------------------
@@ -495,8 +503,9 @@ class Traffic:
                 self._ready += self._blocked
                 self._blocked = []
 
-    def _may_take(self, c: Connection) -> bool:
-        if self._starving >= 0 and self._starving != c.index:
+    def _may_take(self, c: Connection, *, stores: bool) -> bool:
+        """May one more entry of this connection be pushed? What still has to be stored waits for who starves."""
+        if stores and self._starving >= 0 and self._starving != c.index:
             return False
         if self._stuck_ring or self._overflow:
             return False
@@ -538,6 +547,7 @@ class Traffic:
                 return False
             else:
                 c.place = IDLE
+                c.overdraft = False
                 if c.eof:
                     self._depart(c)
                 elif c.masked and not (c.state < LIVE and len(c.data) >= EARLY_BYTES):
@@ -639,7 +649,9 @@ class Traffic:
                 return NONE
             if topic == 0 and kind in (SUBSCRIBE, REGISTER):
                 return self._refuse(c, "bad-request", "This frame needs a topic.")
-            if not self._may_take(c) or not self._push_counted(c, layout.UP_CONTROL, 0, 0, bytes(c.data[:length])):
+            if not self._may_take(c, stores=False) or not self._push_counted(
+                c, layout.UP_CONTROL, 0, 0, bytes(c.data[:length])
+            ):
                 return BLOCKED
             del c.data[:length]
             return TOOK
@@ -692,7 +704,7 @@ class Traffic:
     def _take_message(self, c: Connection, length: int, head: int, number: int, correlation: int) -> int:
         if length - head > self._body_max:
             return self._skip_frame(c, length, "body-too-large", number, correlation)
-        if not self._may_take(c):
+        if not self._may_take(c, stores=True):
             return BLOCKED
         handle = self._alloc(c, length - head)
         if not handle:
@@ -723,7 +735,7 @@ class Traffic:
             return self._skip_frame(c, length, "body-too-large", number, correlation)
         if c.eof and len(c.data) < length:
             return NONE  # the rest will never come
-        if not self._may_take(c):
+        if not self._may_take(c, stores=True):
             return BLOCKED
         handle = self._alloc(c, total)
         if not handle:
@@ -739,7 +751,9 @@ class Traffic:
         return FREE
 
     def _take_streamed(self, c: Connection) -> int:
-        if not self._may_take(c) or not self._push_counted(c, layout.UP_MESSAGE, c.handle, c.body_total, c.head):
+        if not self._may_take(c, stores=False) or not self._push_counted(
+            c, layout.UP_MESSAGE, c.handle, c.body_total, c.head
+        ):
             return BLOCKED
         c.handle, c.head = 0, b""
         return TOOK
@@ -907,8 +921,7 @@ class Traffic:
         """Hand one delivery to one connection: into its buffer, or behind what waits there already."""
         total = len(head) + len(body)
         self._count("deliveries")
-        credit = c.unlimited or c.credit > 0
-        if not c.waiting and len(body) <= PIECE and credit and self._fits(c, total):
+        if not c.waiting and len(body) <= PIECE and c.has_credit and self._fits(c, total):
             c.out += struct.pack("<I", total) + head[4:] + body
             c.queued += total
             c.credit -= 1
@@ -1095,6 +1108,7 @@ class Traffic:
                 c.queued += len(frames)
             self._touch(c)
         c.linger = c.eof = True
+        c.since_ms = self._now
         c.deaf = c.deaf or deaf
         c.masked = 0
         self._poll(c)
@@ -1212,13 +1226,19 @@ class Traffic:
             if aged >= self._bounds.handshake_ms:
                 self._cut(c, "closed", b"", deaf=True)
         elif c.eof:
-            pass
+            if c.linger and aged >= LINGER_MS:
+                self._broken(c)  # its last words were not read, and its last messages still wait
         elif c.hurt:
             if aged >= LINGER_MS:
                 self._finished(c)
         elif c.masked or c.place == ON_BLOCKED:
             # We do not read it, so its silence is ours; but it should hear that we are there.
             c.heard_ms = self._now
+            if c.out_of_credit:
+                # Its CREDIT may lie behind the message we cannot take, perhaps because the arena is full of what
+                # waits for this very client.
+                c.overdraft = True
+                self._touch(c)
             if self._now - c.sent_ms >= c.keep_alive_ms // 2:
                 self._put_plain(c, ping_frame(), ordered=False)
         else:

@@ -1,7 +1,8 @@
 """Carries a session: performs its effects, writes what gathered, keeps its timers. Lines come from the `Keeper`.
 
-One write per turn of the loop, however many messages were said in it. `brake` tells senders to wait: there
-is no line at the moment, or the line's buffer is full, or too much is held back during a move.
+What is said in one turn of the loop is written at its end in one go, unless little is said: then it is written at
+once. `brake` tells senders to wait: there is no line at the moment, or its buffer is full, or too much is held back
+during a move.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Carrier:
         self._lines: list[Line] = []
         self._line: Line | None = None
         self._room: list[asyncio.Future[None]] = []
-        self._flush_due = False
+        self._said = 0  # how often, in this turn of the loop
+        self._busy = False  # the last turn said more than one thing: gather the next one's from the start
+        self._gathering = False  # bytes are being read: what is said meanwhile is written when that is done
         self.deadline_at = inf
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -121,11 +124,15 @@ class Carrier:
         self.flush()
 
     def on_data(self, line: Line, data: bytes) -> None:
-        effects = self.session.on_bytes(line.link, data, self.loop.time())
-        if effects:
-            self._perform(effects)
-        if line.link.credit.is_worth_asking:
-            self._give_back()
+        self._gathering = True
+        try:
+            effects = self.session.on_bytes(line.link, data, self.loop.time())
+            if effects:
+                self._perform(effects)
+            if line.link.credit.is_worth_asking:
+                self._give_back()
+        finally:
+            self._gathering = False
         self.flush()
 
     def on_lost(self, line: Line, error: Exception | None) -> None:
@@ -184,13 +191,24 @@ class Carrier:
     # Writing.
 
     def pushed(self) -> None:
-        """Something was said: write it at the end of this turn."""
-        if not self._flush_due:
-            self._flush_due = True
-            self.loop.call_soon(self.flush)
+        """Something was said: write it at the end of this turn, or now if the turns say little."""
+        if self._gathering:
+            return
+        self._said += 1
+        if self._said == 1:
+            self.loop.call_soon(self._end_turn)
+            if not self._busy:
+                self.flush()
+
+    def _end_turn(self) -> None:
+        self._busy = self._said > 1
+        self._said = 0
+        self.flush()
 
     def flush(self) -> None:
-        self._flush_due = False
+        link = self.session.link
+        if link is not None and link.credit.is_used_up:
+            self._give_back()  # what was just asked could not be answered otherwise
         for line in self._lines:
             if line.link.out:
                 line.write(line.link.out)
@@ -243,15 +261,16 @@ class Carrier:
     def _give_back(self) -> None:
         if self._line is None or self._line.paused:
             return  # answers cannot leave at the moment: no further questions
-        held = len(self.session.serving)
+        session = self.session
+        held = len(session.serving)
+        waiting = bool(session.requests.open or session.talks)
         for mailbox in self.mailboxes:
-            waiting = len(mailbox.queue)
-            if waiting > mailbox.buffer:
+            unread = len(mailbox.queue)
+            if unread > mailbox.buffer and not waiting:
                 return  # somebody reads too slowly: let the server hold back
-            held += waiting
-        link = self.session.link
-        if link is not None:
-            link.give_back(held, waiting=bool(self.session.requests.open))
+            held += unread
+        if session.link is not None:
+            session.link.give_back(held, waiting=waiting)
 
     def watch(self) -> None:
         """A deadline may have become the earliest."""
