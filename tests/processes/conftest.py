@@ -30,6 +30,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def lasting_server() -> Iterator[Server]:
     with Server(managers=4, **NEVER_FROZEN) as one:
+        one.wait_until(lambda report: [c["state"] for c in report["components"]].count("standby") == 2)
         yield one
         assert one.stop() == 0
 

@@ -94,10 +94,12 @@ class Party:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.events: Counter[str] = Counter()
+        self.last: Event | None = None
         connection.on_event(self._on_event)
 
     def _on_event(self, event: Event) -> None:
         self.events[event.name] += 1
+        self.last = event
 
 
 class Load:
@@ -172,7 +174,11 @@ class Load:
 
     async def all_connected(self, timeout_s: float) -> None:
         parties = [*self.publishers, *self.subscribers]
-        await until(lambda: all(party.connection.connected for party in parties), timeout_s)
+        try:
+            await until(lambda: all(party.connection.connected for party in parties), timeout_s)
+        except AssertionError:
+            away = [f"{party.connection.address} {party.last}" for party in parties if not party.connection.connected]
+            raise AssertionError(f"not connected again in {timeout_s:g} s: {away}") from None
 
     def unexplained(self) -> list[str]:
         """Gaps beyond one for each time that an end of the flow lost its connection, in words."""
@@ -256,7 +262,7 @@ class Exchanges:
     async def __aexit__(self, *exc: object) -> None:
         for task in (*self._asking, *self._serving):
             task.cancel()
-        await asyncio.gather(*self._asking, *self._serving, return_exceptions=True)
+        await asyncio.wait((*self._asking, *self._serving), timeout=5)  # a broken server may never say OK
         await close_parties(self.parties)
 
     async def settle(self) -> None:
@@ -359,9 +365,17 @@ async def update(server: Server, component: str, **facts: Any) -> dict[str, Any]
     return await asyncio.to_thread(server.update, component, **facts)
 
 
-async def kill(server: Server, role: str) -> int:
-    """kill -9 of the one that serves, once somebody stands by; back when that one serves. Who was killed."""
-    await holds(server, lambda status: any(one[:2] in ((role, "standby"), (role, "parked")) for one in states(status)))
+async def kill(server: Server, role: str, *, standby: bool = False) -> int:
+    """kill -9 of the one that serves, once somebody stands by; back when that one serves. Who was killed.
+
+    Within `parked_s` after an update the parked one takes over again; `standby` waits for the usual case.
+    """
+
+    def is_safe(status: dict[str, Any]) -> bool:
+        found = {one[1] for one in states(status) if one[0] == role}
+        return found >= {"standby"} and "parked" not in found if standby else bool(found & {"standby", "parked"})
+
+    await holds(server, is_safe)
     pid: int = await asyncio.to_thread(server.kill, role)
     await holds(server, lambda status: any(one[:2] == (role, "active") and one[2] != pid for one in states(status)))
     return pid

@@ -102,8 +102,6 @@ async def test_only_who_knows_a_password_gets_in(guarded: Guarded) -> None:
     for user, password in (("alice", "wrong"), ("nobody", "alice-secret"), ("", ""), ("alice", "")):
         with pytest.raises(errors.BadCredentials):
             await fairlead.connect(guarded.server.url, user=user, password=password)
-    with pytest.raises(ServerError, match="bad-credentials"):
-        Client("127.0.0.1", guarded.server.port, user="alice", password="wrong")
     async with alice(guarded) as client:
         entry = next(one for one in guarded.server.status()["connections"] if one["uid"] == client.uid)
         assert entry["user"] == "alice"
@@ -236,5 +234,5 @@ def test_another_local_user_can_open_nothing(guarded: Guarded) -> None:
 
 
 def test_the_network_needs_users_or_a_word(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="insecure"):
-        Server(data=tmp_path, listen="0.0.0.0:0").start()
+    with pytest.raises(RuntimeError, match="insecure"), Server(data=tmp_path, listen="0.0.0.0:0"):
+        pass

@@ -1,4 +1,4 @@
-"""The command line against a real server: status, config, user, bench, drain, stop; traffic is in test_command_line.py."""
+"""The command line against a real server: status, config, user, bench, update, stop; see test_command_line.py too."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_config_and_user(tmp_path: Path) -> None:
 def test_bench_measures_something(shared: Server) -> None:
     code, out, _ = fairlead("bench", "--help")
     assert (code, "Usage" in out) == (0, True)
-    code, out, err = fairlead("bench", "broadcast", "--seconds", "0.5", "--json", "--server", shared.url)
+    code, out, err = fairlead(
+        "bench", "broadcast", "--seconds", "0.5", "--repeats", "1", "--json", "--server", shared.url
+    )
     assert (code, err) == (0, "")
     assert json.loads(out)
 

@@ -109,8 +109,10 @@ def test_uids_do_not_repeat_over_dispatchers_and_nothing_stays_behind() -> None:
             for _ in range(250):
                 client = RawClient(server)
                 client.say(PREFACE)
-                uids.append(json.loads(client.expect(CONFIRM).body)["uid"])
+                frame = client.read()  # None: accepted by a dispatcher that was killed before it could hand it over
                 client.close()
+                if frame is not None:
+                    uids.append(json.loads(frame.body)["uid"])
 
         threads = [threading.Thread(target=connect_often) for _ in range(4)]
         for thread in threads:
@@ -150,7 +152,9 @@ def test_a_connection_waits_for_the_router_and_then_gets_its_confirmation(shared
     client.expect(CONFIRM)
 
 
-@pytest.mark.requirement("SRV-33")
+@pytest.mark.requirement(
+    "SRV-33", state="half", note="the dispatcher is stopped or killed; the listening socket itself stays open"
+)
 def test_established_connections_do_not_need_the_listening_socket(dial: Dial) -> None:
     with Server(managers=1, **NEVER_FROZEN) as server:
         client = dial(server)
@@ -216,7 +220,7 @@ def test_whoever_breaks_off_half_way_leaves_no_trace(hurried: Server, dial_raw: 
     hurried.wait_until(at_rest, 3)
 
 
-@pytest.mark.requirement("SRV-37")
+@pytest.mark.requirement("SRV-37", state="scaled", note="limits of 0.3 and 0.5 s instead of 5 and 30")
 def test_time_without_a_router_does_not_count(hurried: Server, dial_raw: RawDial) -> None:
     client = dial_raw(hurried)
     with suspended(*hurried.pids("router")):
@@ -240,6 +244,7 @@ def test_time_without_a_router_does_not_count(hurried: Server, dial_raw: RawDial
 def test_a_refusal_has_a_reason_before_the_close(
     hurried: Server, dial_raw: RawDial, said: dict[str, Any], code: str
 ) -> None:
+    hurried.wait_until(at_rest)  # the one before may still have the name
     taken = dial_raw(hurried)
     taken.say(PREFACE, hello(instance="taken"))
     taken.expect(CONFIRM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -14,7 +15,8 @@ import fairlead
 import fairlead.sync
 from fairlead import errors
 from fairlead.testing import Server
-from tests.processes.tools import at_rest, placed, reported, until
+from tests.processes.tools import Dial, at_rest, placed, reported, until
+from tests.protocol.second_client import CONVERSE, FANOUT, REQUEST
 
 pytestmark = pytest.mark.processes
 
@@ -259,23 +261,44 @@ async def test_a_request_may_wait_for_its_receiver() -> None:
         await reported(server, at_rest)
 
 
+@pytest.mark.requirement("SRV-113")
+@pytest.mark.parametrize("kind", [REQUEST, CONVERSE, FANOUT])
+async def test_who_asks_itself_and_is_gone_harms_nobody(shared: Server, dial: Dial, kind: int) -> None:
+    async with fairlead.connect(shared.url) as other, other.serve("self") as queue:
+        for everybody in (True, False):
+            if not everybody:
+                await queue.close()
+            lonely = dial(shared)
+            lonely.register("self")
+            for correlation in range(1, 7):
+                lonely.send(kind, topic="self", correlation=correlation)
+            lonely.next_message()
+            routers = shared.pids("router")
+            lonely._socket.close()
+            await reported(shared, lambda report: len(report["attachments"]) == 1 and not report["requests_open"])
+            assert shared.pids("router") == routers
+
+
 # --- Conversations
 
 
 @pytest.mark.requirement("SRV-53")
-async def test_the_loss_of_a_conversations_receiver_is_told_and_nobody_steps_in(shared: Server) -> None:
-    async with placed(shared, 0, 1, 2) as (asker, *receivers), AsyncExitStack() as stack:
-        acceptors = [await stack.enter_async_context(receiver.accept("risky")) for receiver in receivers]
+async def test_the_loss_of_a_conversations_receiver_is_told_and_nobody_steps_in(shared: Server, dial: Dial) -> None:
+    receivers = [dial(shared), dial(shared)]
+    for receiver in receivers:
+        receiver.register("risky")
+    async with fairlead.connect(shared.url) as asker:
         talk = asker.converse("risky")
         await talk.send(b"first")
-        await until(lambda: any(acceptor.queue for acceptor in acceptors))
-        chosen = next(i for i, acceptor in enumerate(acceptors) if acceptor.queue)
-        await receivers[chosen].close()
+        (chosen,), _, _ = select.select([receiver._socket for receiver in receivers], [], [], 5)
+        chosen.close()  # as when its process is killed: no good-bye
         with pytest.raises(errors.ConversationLost):
             await talk.receive(timeout=5)
         with pytest.raises(errors.ConversationLost):
             await talk.send(b"second")
-        assert not acceptors[1 - chosen].queue
+        other = next(receiver for receiver in receivers if receiver._socket is not chosen)
+        other.ping()
+        assert not other.waiting
 
 
 # --- Fan-out
@@ -309,19 +332,18 @@ async def test_fan_out_by_topic_type_and_organisation(shared: Server) -> None:
 
 
 @pytest.mark.requirement("SRV-55")
-async def test_who_is_lost_before_answering_is_counted(shared: Server) -> None:
-    async with placed(shared, 0, 1, 2, 3, 0) as (asker, *receivers):
-        queues = []
-        for receiver in receivers:
-            queue = receiver.serve("poll")
-            await queue.start()
-            queues.append(queue)
+async def test_who_is_lost_before_answering_is_counted(shared: Server, dial: Dial) -> None:
+    receivers = [dial(shared) for _ in range(4)]
+    for receiver in receivers:
+        receiver.register("poll")
+    async with fairlead.connect(shared.url) as asker:
         replies = asker.request_all("poll", timeout=10)
         await replies.start()
-        requests = [await queue.next(timeout=5) for queue in queues]
-        await receivers[3].close()
+        await asker.flush()
+        requests = [await asyncio.to_thread(receiver.next_message) for receiver in receivers]
+        receivers[3]._socket.close()  # as when its process is killed: no good-bye
         for number in range(3):
-            await requests[number].reply(str(number))
+            receivers[number].respond(requests[number], str(number).encode())
         assert sorted([reply.body async for reply in replies]) == [b"0", b"1", b"2"]
         assert (replies.asked, replies.answered, replies.lost) == (4, 3, 1)
 

@@ -35,6 +35,9 @@ from tests.processes.tools import NEVER_FROZEN, placed, reported, suspended, unt
 pytestmark = pytest.mark.processes
 
 
+SOON_FROZEN: dict[str, Any] = {"limits.frozen_s": 1}
+
+
 def log_of(server: Server) -> str:
     return (server.data / "log" / "fairlead.log").read_text()
 
@@ -154,31 +157,32 @@ async def test_a_killed_manager_costs_its_own_clients_a_reconnect_and_others_not
         assert "manager 1 follows a dead one" in log_of(server)
 
 
-@pytest.mark.requirement("SRV-115")
-@pytest.mark.requirement("SRV-129", state="half", note="without the topic, which died with the manager's memory")
-async def test_what_died_with_a_manager_is_counted_and_logged_and_the_rest_delivered() -> None:
-    with Server(
-        managers=2, **NEVER_FROZEN, **{"fairness.queue_entries": 10, "fairness.limit": 50, "fairness.resume_below": 5}
-    ) as server:
+@pytest.mark.requirement("SRV-115", "SRV-19")
+@pytest.mark.requirement(
+    "SRV-129", state="half", note="the sum is right; a message given up is logged without its topic, which died with it"
+)
+async def test_what_a_dead_manager_had_taken_in_is_delivered_or_counted_as_given_up() -> None:
+    with Server(managers=2, **NEVER_FROZEN) as server:
         async with placed(server, 0, 1) as (receiver, sender), receiver.subscribe("dying") as dying:
             with suspended(server.pids("router")[0]):
-                task = asyncio.create_task(sender.publish_many("dying", [str(number) for number in range(100)]))
+                task = asyncio.create_task(sender.publish_many("dying", [str(number) for number in range(50_000)]))
                 report = await holds(server, lambda status: not status["managers"][1]["reading"])
                 taken = report["managers"][1]["counters"]["messages_in"]
-                assert report["stored"] == taken
-                waiting = report["managers"][1]["counted"]
-                server.kill("manager", 1)
-                after = await holds(server, lambda status: status["messages_given_up"] > 0)
-            await asyncio.wait([task])
-            assert after["messages_given_up"] == taken - waiting > 0
+                assert report["stored"] == taken > 100
+                victim = server.kill("manager", 1)
+                await holds(
+                    server, lambda status: any(s[:2] == ("manager", "active") and s[2] > victim for s in states(status))
+                )
             found: list[bytes] = []
-            while len(found) < waiting:
+            given_up = server.status()["messages_given_up"]
+            while len(found) < taken - given_up:
                 found += [message.body for message in await dying.take(10)]
-            assert found == [str(number).encode() for number in range(waiting)]
+            assert found[: taken - given_up] == [str(number).encode() for number in range(taken - given_up)]
+            task.cancel()
+            await asyncio.wait([task])
         await books_balance(server)
         lines = [line for line in log_of(server).splitlines() if "gave up message" in line]
-        assert len(lines) == min(100, taken - waiting)
-        assert all("of connection" in line and "died before the router heard of it" in line for line in lines)
+        assert len(lines) == min(100, given_up)
 
 
 # --- The supervisor is lost -------------------------------------------------------------------------------------
@@ -233,6 +237,22 @@ async def test_beginners_of_a_dead_supervisor_do_not_serve_beside_those_who_do()
         assert sum(one["role"] == "router" for one in lines) == 2
 
 
+async def test_of_three_routers_that_report_to_a_new_supervisor_one_serves() -> None:
+    """Active, parked and standby come in any order; the parked one must not be sent to work before the active one
+    was heard."""
+    with Server(managers=2, **NEVER_FROZEN) as server:
+        async with Load(server.url, publishers=10, subscribers=10, rate=2000) as load:
+            for _ in range(3):
+                await update(server, "router")
+                pid = server.pids("router")[0]
+                await reexec(server)
+                status = await holds(server, lambda found: sum(one[0] == "router" for one in states(found)) == 2)
+                assert [one[2] for one in states(status) if one[:2] == ("router", "active")] == [pid]
+            assert (await load.settle()).faults == (0, 0, 0, 0)
+        await books_balance(server)
+        assert "Traceback" not in log_of(server)
+
+
 # --- Everything is lost -----------------------------------------------------------------------------------------
 @pytest.mark.requirement("SRV-116", state="half", note="the restart; what is lost then is in docs/operating.md")
 async def test_after_the_death_of_everything_the_next_server_says_what_was_lost() -> None:
@@ -276,7 +296,7 @@ async def test_suspending_and_resuming_any_process_has_no_lasting_effect(shared:
 
 @pytest.mark.requirement("SRV-88", state="half", note="a router that stops for good instead of dying")
 async def test_a_router_that_does_not_go_on_is_killed_and_followed() -> None:
-    with Server(managers=2, **{"limits.frozen_s": 1}) as server:
+    with Server(managers=2, **SOON_FROZEN) as server:
         async with Load(server.url, publishers=5, subscribers=5, rate=500) as load:
             victim: int = await asyncio.to_thread(server.kill, "router", 0, signal.SIGSTOP)
             began_s = time.monotonic()

@@ -105,7 +105,11 @@ class RawClient:
         self.sock.settimeout(timeout_s)
         if receive_buffer is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.sock.connect(("127.0.0.1", server.port))
+        try:
+            self.sock.connect(("127.0.0.1", server.port))
+        except OSError:
+            self.sock.close()
+            raise
 
     def say(self, *parts: bytes) -> None:
         self.sock.sendall(b"".join(parts))
@@ -144,7 +148,7 @@ class RawClient:
         while len(data) < size:
             try:
                 piece = self.sock.recv(size - len(data))
-            except ConnectionResetError:
+            except ConnectionError:
                 piece = b""
             if not piece:
                 return None

@@ -487,21 +487,24 @@ cdef class Turn:
         source = self.by_conn.get(uid)
         decision = None
         self.routing.next_request = max(self.routing.next_request, self.next_request)
-        if kind == UP_MESSAGE:
-            decision = self.decisions.on_message(manager, source, handle, body_length, content, now_ns)
-        elif kind == UP_ATTACH:
-            if source is None:
-                decision = self.decisions.on_attach(manager, uid, index, content)
-        elif source is None:
-            pass
-        elif kind == UP_CONTROL:
-            decision = self.decisions.on_control(source, content)
-        elif kind == UP_RESPONSE:
-            decision = self.decisions.on_response(source, content)
-        elif kind == UP_GONE:
-            decision = self.decisions.on_gone(source)
-        elif kind == UP_UNDELIVERED:
-            decision = self.decisions.on_undelivered(content)
+        try:
+            if kind == UP_MESSAGE:
+                decision = self.decisions.on_message(manager, source, handle, body_length, content, now_ns)
+            elif kind == UP_ATTACH:
+                if source is None:
+                    decision = self.decisions.on_attach(manager, uid, index, content)
+            elif source is None:
+                pass
+            elif kind == UP_CONTROL:
+                decision = self.decisions.on_control(source, content)
+            elif kind == UP_RESPONSE:
+                decision = self.decisions.on_response(source, content)
+            elif kind == UP_GONE:
+                decision = self.decisions.on_gone(source)
+            elif kind == UP_UNDELIVERED:
+                decision = self.decisions.on_undelivered(content)
+        except Exception:
+            decision = self.decisions.on_failure(manager, kind, source, handle, content)
         if decision is None:
             return DONE
         if not self.all_fit(decision.instructions):

@@ -5,6 +5,7 @@ Decisions change nothing: see `decisions.py`, which goes on with their messages.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ class Attendance:
         self.routing = routing
         self.terms = terms
         self.rules = rules or Rules()
+        self.failures: deque[str] = deque(maxlen=10)  # what went wrong in deciding, for the log
+        self.full = False  # the routing segment has no room for what stays: nothing is added, all else goes on
 
     # -- connections (docs/protocol.md section 1; SRV-30 to SRV-38)
 
@@ -106,6 +109,8 @@ class Attendance:
             if len(noted) == ASKS_PER_DECISION:
                 return Decision(noted, told, again=True)
         for rid in attachment.asked.values():
+            if rid in attachment.serving and len(self.routing.asks[rid].awaiting) == 1:
+                continue  # it asked itself: over with the answer noted above
             if rid in self.routing.held:
                 held = self.routing.held[rid]
                 noted.append((records.RELEASE, records.payload({"rid": rid})))
@@ -173,6 +178,8 @@ class Attendance:
             return Decision([], [error(source, "too-many", text, number=number)])
         if not self.rules.allows(source.user, "subscribe", pattern):
             return self._not_allowed(source, f"subscribe to {pattern}", number=number)
+        if self.full:
+            return self._answer_full(source, number)
         facts = {"uid": source.uid, "number": number, "pattern": pattern, "no_local": no_local}
         return Decision([(records.SUBSCRIBE, records.payload(facts))], [ok(source, number)])
 
@@ -185,6 +192,8 @@ class Attendance:
             return Decision([], [error(source, "too-many", text, number=number)])
         if not self.rules.allows(source.user, "serve", topic):
             return self._not_allowed(source, f"serve {topic}", number=number)
+        if self.full:
+            return self._answer_full(source, number)
         noted = [(records.REGISTER, records.payload({"uid": source.uid, "number": number, "topic": topic}))]
         told = [ok(source, number)]
         for rid in list(self.routing.held_by_topic.get(topic.encode(), ()))[:ASKS_PER_DECISION]:
@@ -221,6 +230,10 @@ class Attendance:
 
     def _answer_bad(self, source: Attachment, number: int, text: str) -> Decision:
         return Decision([], [error(source, "bad-request", text, number=number)])
+
+    def _answer_full(self, source: Attachment, number: int) -> Decision:
+        text = "The server has no room for more subscriptions and registrations."
+        return Decision([], [error(source, "unavailable", text, number=number)])
 
     def _not_allowed(self, source: Attachment, what: str, number: int = 0, correlation: int = 0) -> Decision:
         text = f"{source.user or 'An anonymous client'} may not {what}."

@@ -7,12 +7,15 @@ compiled loop takes short cuts through the common cases; this is the whole rule,
 
 from __future__ import annotations
 
+import traceback
+
 from fairlead.broker import records
 from fairlead.broker.attendance import Attendance, Terms
 from fairlead.broker.instructions import HEAD, Decision, Stored, delete, error, one, plain
 from fairlead.broker.parties import Attachment
 from fairlead.broker.routing import RID_BASE, pack_recipients
 from fairlead.errors import FairleadError
+from fairlead.store import layout
 from fairlead.wire import kinds
 from fairlead.wire.frames import encode_frame
 from fairlead.wire.headers import decode_headers
@@ -97,7 +100,7 @@ class Decisions(Attendance):
                 text = f"A client may have {self.terms.requests_max} open requests."
                 return self._give_up(message, "too-many", text, correlation)
         if receiver is None or not receiver.live:
-            if self.terms.hold_ns and kind != kinds.KIND_SEND and not peer and not flags & kinds.FLAG_NAMED:
+            if self.terms.hold_ns and not self.full and kind != kinds.KIND_SEND and not peer and not flags & kinds.FLAG_NAMED:
                 return self._hold(message, topic, correlation, now_ns)
             return self._give_up(message, "no-receiver", "Nobody is there to receive this.", correlation)
         if kind == kinds.KIND_SEND:
@@ -134,9 +137,11 @@ class Decisions(Attendance):
         try:
             at = HEAD.size + topic_length
             pairs = dict(decode_headers(message.head[at : at + headers_length]))
+            wanted_type, wanted_org = pairs.get(":type", b"").decode(), pairs.get(":org", b"").decode()
         except FairleadError as problem:
             return self._give_up(message, problem.code, str(problem), correlation)
-        wanted_type, wanted_org = pairs.get(":type", b"").decode(), pairs.get(":org", b"").decode()
+        except UnicodeDecodeError:
+            return self._give_up(message, "bad-request", "Type and organisation are UTF-8.", correlation)
         if topic:
             group = self.routing.groups.get(topic)
             candidates = list(group.members.values()) if group else []
@@ -174,6 +179,16 @@ class Decisions(Attendance):
         return Decision(noted, [plain(source, asked), *message.deliver(targets, rid)])
 
     # -- giving up
+
+    def on_failure(self, back: int, kind: int, source: Attachment | None, handle: int, content: bytes) -> Decision:
+        """Deciding failed: a fault of ours. It ends this one entry and not the router, and SRV-71 holds here too."""
+        self.failures.append(traceback.format_exc(limit=-3))
+        number = correlation = 0
+        if kind in (layout.UP_MESSAGE, layout.UP_CONTROL) and len(content) >= HEAD.size:
+            _, _, _, _, _, number, correlation, _ = HEAD.unpack_from(content)
+        text = "The server met a fault of its own; its log says more."
+        told = [error(source, "internal", text, correlation, number)] if source is not None else []
+        return Decision([], [*told, delete(back, handle)] if handle else told, refused=bool(handle))
 
     def _give_up(self, message: Stored, code: str, text: str, correlation: int = 0) -> Decision:
         """SRV-71: every message leads to a last instruction, this one to a lone delete; its sender is told."""

@@ -181,6 +181,15 @@ class Turn:
         uid, handle, index, body_length, content_length, _ = _UP.unpack_from(payload)
         content = payload[_UP.size : _UP.size + content_length]
         source = self._routing.by_conn.get(uid)
+        try:
+            return self._decision(manager, kind, source, (uid, handle, index, body_length, content), now_ns)
+        except Exception:
+            return self._decisions.on_failure(manager, kind, source, handle, content)
+
+    def _decision(
+        self, manager: int, kind: int, source: Any, entry: tuple[int, int, int, int, bytes], now_ns: int
+    ) -> Decision | None:
+        uid, handle, index, body_length, content = entry
         decisions = self._decisions
         if kind == layout.UP_MESSAGE:
             self.messages += 1

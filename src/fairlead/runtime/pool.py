@@ -107,6 +107,8 @@ class Pool:
         """Make sure somebody is, or will be, in this post; and beside it a standby, once the server is ready."""
         if self.stopping or post.halted or post.waiting or post.holder is not None:
             return
+        if self.adoptable:
+            return  # who serves may not have reported yet: nobody may serve beside it
         if post.active is None:
             if post.spare is not None:
                 self._promote(post, post.spare)

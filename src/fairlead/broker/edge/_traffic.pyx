@@ -554,6 +554,8 @@ cdef class Traffic:
         cdef uint64_t scrap
         self.now = self.time_of(now_ms)
         self.admit(False)
+        if self.up.publish_c():  # what was pushed since the last turn must not wait with us
+            self.ring_router()
         if self.ready_count or self.dirty_count or self.events:
             wait = 0
         elif self.overflow_count or self.blocked_count and not self.stopped:
@@ -2113,7 +2115,7 @@ cdef class Traffic:
                         self.ping(c)
                     continue
                 silence = self.now - c.heard_ms
-                if silence >= 2 * c.keep_alive_ms:
+                if silence >= 2 * c.keep_alive_ms and c.pinged:  # nobody is cut off without having been asked
                     self.cut(c, "keep-alive-timeout", error_frame("keep-alive-timeout", "", 0, 0), False)
                 elif silence >= c.keep_alive_ms and not c.pinged:
                     c.pinged = 1

@@ -35,6 +35,7 @@ WAKE_GRACE_S = 0.02
 CONTROL_EVERY_NS = 5_000_000  # how long the supervisor may wait for an answer under full load
 LOG_STEP_BYTES = 1 << 20
 LOG_BYTES_MIN = 1 << 20  # below this an area is never rewritten; a successor of a small state reads no more
+LOOK_AGAIN_NS = 5_000_000_000  # at least so long between two looks whether there is room again
 FOLLOW_S = 1.0  # how often a standby reads on; what it has not read it reads when it takes over
 
 
@@ -69,7 +70,12 @@ class Router:
         self._load_rules()
         self._follower = self._new_follower()
         self.turn: Any = None
-        self._flip_at = LOG_BYTES_MIN
+        self._log_step = min(LOG_STEP_BYTES, self._area_bytes // 8)
+        self._full_at = min(self._area_bytes // 2, self._area_bytes - LOG_SPARE_BYTES - 2 * self._log_step)
+        self._flip_at = min(LOG_BYTES_MIN, self._full_at)
+        self._full = False
+        self._parties_when_full = 0
+        self._look_again_ns = 0
 
     def _new_follower(self) -> Follower:
         return Follower(self._segment.map, made_of, restricted=self._restricted)
@@ -143,11 +149,14 @@ class Router:
             self._follower = self._new_follower()  # others have served meanwhile
         found = self._follower.catch_up()
         routing = self._follower.routing
+        decisions = deciding.Decisions(routing, self._terms(), self._rules)
+        decisions.full = self._full
+        self._decisions = decisions
         self.turn = Turn(
             [Consumer(s.map, s.fd) for s in self._rings_up],
             [Producer(s.map, s.fd) for s in self._rings_down],
             self._segment.map,
-            deciding.Decisions(routing, self._terms(), self._rules),
+            decisions,
             self._wake_managers,
             self._rule(),
             self.counters.words,
@@ -235,8 +244,12 @@ class Router:
         words[RouterCounter.LOOP_PROGRESS] += 1
         words[RouterCounter.LAST_TURN_NS] = now_ns
         self._count()
-        if self.turn.log_room() < LOG_SPARE_BYTES + LOG_STEP_BYTES or self.turn.log_end > self._flip_at:
+        while failures := self._decisions.failures:
+            self.control.log("error", f"an entry could not be decided about:\n{failures.popleft()}")
+        if self.turn.log_room() < LOG_SPARE_BYTES + self._log_step or self.turn.log_end > self._flip_at:
             self._make_log_room()
+        elif self._full and now_ns > self._look_again_ns and len(self._follower.routing.by_uid) < self._parties_when_full:
+            self._rewrite()
 
     def _count(self) -> None:
         words, turn, before = self.counters.words, self.turn, self._before
@@ -250,14 +263,29 @@ class Router:
 
     def _make_log_room(self) -> None:
         """Write the state anew to the other area when the log is mostly history; else give this area more memory."""
-        if self.turn.log_end > self._flip_at:
-            size = sum(len(payload) + 16 for _, payload in self._follower.routing.dump())
-            limit = self._give_memory(self.turn.flips + 1, size)
-            self.turn.flip(limit)
-            self.counters.add(RouterCounter.SNAPSHOTS)
-            self._flip_at = max(LOG_BYTES_MIN, 4 * self.turn.log_end)
+        if self.turn.log_end > self._flip_at or self.turn.log_limit >= self._area_bytes:
+            self._rewrite()
         else:
             self.turn.log_limit = self._give_memory(self.turn.flips, self.turn.log_end)
+
+    def _rewrite(self) -> None:
+        """Only now it is known how large the state is: when it has the area half full, nothing more is added to it."""
+        size = sum(len(payload) + 16 for _, payload in self._follower.routing.dump())
+        limit = self._give_memory(self.turn.flips + 1, size)
+        if size > limit:
+            return  # it cannot be written; what is there goes on as long as it has room
+        self.turn.flip(limit)
+        self.counters.add(RouterCounter.SNAPSHOTS)
+        state = self.turn.log_end
+        latest = max(self._full_at, (state + self._area_bytes - LOG_SPARE_BYTES - self._log_step) // 2)
+        self._flip_at = min(max(LOG_BYTES_MIN, 4 * state), latest)
+        full = state > self._full_at * 4 // 5
+        if full and not self._full:
+            text = "[store] routing_bytes is used up: new subscriptions and registrations are refused until some end."
+            self.control.log("warning", text)
+        self._full = self._decisions.full = full
+        self._parties_when_full = len(self._follower.routing.by_uid)
+        self._look_again_ns = time.monotonic_ns() + LOOK_AGAIN_NS
 
     def _give_memory(self, flips: int, used: int) -> int:
         """Make sure an area has memory well beyond `used` bytes; how many bytes of it have."""

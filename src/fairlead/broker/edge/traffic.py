@@ -298,6 +298,7 @@ class Traffic:
         """Wait for something to do, at most so long, and do it. Returns what Python has to hear of."""
         self._now = self._time_of(now_ms)
         self._admit(again=False)
+        self._publish()  # what was pushed since the last turn must not wait with us
         found = self._wait(timeout_ms)
         if now_ms is None:
             self._now = self._time_of(None)
@@ -1243,7 +1244,7 @@ class Traffic:
                 self._put_plain(c, ping_frame(), ordered=False)
         else:
             silence = self._now - c.heard_ms
-            if silence >= 2 * c.keep_alive_ms:
+            if silence >= 2 * c.keep_alive_ms and c.pinged:  # nobody is cut off without having been asked
                 self._cut(c, "keep-alive-timeout", error_frame("keep-alive-timeout"), deaf=False)
             elif silence >= c.keep_alive_ms and not c.pinged:
                 c.pinged = True
