@@ -55,7 +55,7 @@ def test_headers_that_are_no_text_are_refused(world: World, header: bytes) -> No
     assert not world.decisions.failures
 
 
-@pytest.mark.requirement("SRV-97", "SRV-99")
+@pytest.mark.requirement("SRV-97")
 def test_a_manager_that_waits_for_room_hears_of_it_before_the_others_are_read_to_the_end(world: World) -> None:
     """Otherwise its queue is empty for the rest of the turn, and the others get its share."""
     one, two = world.attach(0), world.attach(1)

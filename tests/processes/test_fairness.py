@@ -116,7 +116,12 @@ def shares(
             return [100 * measured[client.uid] / total for client in flooding]
 
 
-@pytest.mark.requirement("SRV-96", "SRV-97", "SRV-99")
+@pytest.mark.requirement("SRV-96", "SRV-97")
+@pytest.mark.requirement(
+    "SRV-99",
+    state="half",
+    note="with resume_below at the limit; 40/30/30 was measured with the default low mark of 100",
+)
 def test_each_connection_gets_a_like_share_however_they_are_spread() -> None:
     found = shares("round-complete", 4000)
     print(f"\nshares of the router, one flooding at manager A and two at B: {[f'{one:.1f}' for one in found]} %")
@@ -174,7 +179,8 @@ def test_a_burst_gets_ahead_of_a_quiet_client_by_the_limit_at_most(one_manager: 
     assert longest <= LIMIT + len(clients)
 
 
-@pytest.mark.requirement("SRV-102", "SRV-103", "SRV-109")
+@pytest.mark.requirement("SRV-103", "SRV-109")
+@pytest.mark.requirement("SRV-102", state="half", note="where it stops; not at which length it goes on")
 def test_twenty_clients_get_one_more_each_and_none_is_lost(one_manager: Server) -> None:
     server = one_manager
     observer, first, *others = clients = [Raw(server.port) for _ in range(21)]

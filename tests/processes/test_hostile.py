@@ -483,6 +483,26 @@ def test_a_full_arena_makes_publishers_wait_and_loses_nothing() -> None:
     print(f"\n600 messages of 20 KB through an arena of 4 MiB; {held['stored']} were held when it was full")
 
 
+def test_a_full_routing_segment_refuses_what_would_stay_and_goes_on_with_the_rest() -> None:
+    settings = {"store.routing_bytes": 4 * MIB, "limits.subscriptions_per_client": 1_000_000}
+    with Server(managers=1, **settings) as server, Raw(server.port) as other:
+        assert other.subscribe("t").kind == OK
+        with Raw(server.port) as greedy:
+            codes, long = set[str](), b"x" * 300
+            for first in range(0, 6000, 200):
+                names = range(first, first + 200)
+                greedy.send(b"".join(frame(SUBSCRIBE, topic=b"s.%d" % i + long, number=i + 1) for i in names))
+                codes |= {greedy.frame().code for _ in names}
+            assert codes == {"", "unavailable"}
+            assert other.subscribe("u", 2).code == "unavailable"
+            other.send(publish("t", b"goes on"))
+            assert other.frame().body == b"goes on"
+            with Raw(server.port) as newcomer:
+                newcomer.send(publish("t", b"new"))
+                assert other.frame().body == b"new"
+        wait_for(lambda: other.subscribe("u", 3).kind == OK, what="the room of those who left is not given back")
+
+
 @pytest.mark.requirement("SRV-23")
 def test_two_small_queues_facing_each_other_never_halt() -> None:
     settings = {"fairness.limit": 2, "fairness.resume_below": 1, "fairness.queue_entries": 2}

@@ -254,7 +254,7 @@ async def test_of_three_routers_that_report_to_a_new_supervisor_one_serves() -> 
 
 
 # --- Everything is lost -----------------------------------------------------------------------------------------
-@pytest.mark.requirement("SRV-116", state="half", note="the restart; what is lost then is in docs/operating.md")
+@pytest.mark.requirement("SRV-116", state="half", note="the restart; which losses remain is in docs/architecture.md")
 async def test_after_the_death_of_everything_the_next_server_says_what_was_lost() -> None:
     with Server(managers=2, **NEVER_FROZEN) as server:
         port = server.port

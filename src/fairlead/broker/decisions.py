@@ -100,7 +100,8 @@ class Decisions(Attendance):
                 text = f"A client may have {self.terms.requests_max} open requests."
                 return self._give_up(message, "too-many", text, correlation)
         if receiver is None or not receiver.live:
-            if self.terms.hold_ns and not self.full and kind != kinds.KIND_SEND and not peer and not flags & kinds.FLAG_NAMED:
+            by_topic = not peer and not flags & kinds.FLAG_NAMED
+            if self.terms.hold_ns and not self.full and kind != kinds.KIND_SEND and by_topic:
                 return self._hold(message, topic, correlation, now_ns)
             return self._give_up(message, "no-receiver", "Nobody is there to receive this.", correlation)
         if kind == kinds.KIND_SEND:

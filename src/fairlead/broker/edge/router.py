@@ -35,7 +35,7 @@ WAKE_GRACE_S = 0.02
 CONTROL_EVERY_NS = 5_000_000  # how long the supervisor may wait for an answer under full load
 LOG_STEP_BYTES = 1 << 20
 LOG_BYTES_MIN = 1 << 20  # below this an area is never rewritten; a successor of a small state reads no more
-LOOK_AGAIN_NS = 5_000_000_000  # at least so long between two looks whether there is room again
+LOOK_AGAIN_NS = 2_000_000_000  # at least so long between two looks whether there is room again
 FOLLOW_S = 1.0  # how often a standby reads on; what it has not read it reads when it takes over
 
 
@@ -248,7 +248,7 @@ class Router:
             self.control.log("error", f"an entry could not be decided about:\n{failures.popleft()}")
         if self.turn.log_room() < LOG_SPARE_BYTES + self._log_step or self.turn.log_end > self._flip_at:
             self._make_log_room()
-        elif self._full and now_ns > self._look_again_ns and len(self._follower.routing.by_uid) < self._parties_when_full:
+        elif self._full and now_ns > self._look_again_ns and self._some_have_left():
             self._rewrite()
 
     def _count(self) -> None:
@@ -267,6 +267,9 @@ class Router:
             self._rewrite()
         else:
             self.turn.log_limit = self._give_memory(self.turn.flips, self.turn.log_end)
+
+    def _some_have_left(self) -> bool:
+        return len(self._follower.routing.by_uid) < self._parties_when_full
 
     def _rewrite(self) -> None:
         """Only now it is known how large the state is: when it has the area half full, nothing more is added to it."""
