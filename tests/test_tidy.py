@@ -27,7 +27,7 @@ WORLD = {
     *("time", "datetime", "sched", "random", "secrets", "uuid", "logging"),
 }
 ALLOWED = {
-    "broker/turn.py": {"os"},  # the plain twin writes the wake-up descriptors it is handed
+    "broker/turn.py": {"os", "select", "time"},  # the plain twin of the compiled duty cycle waits and wakes
     "store/arena.py": {"os"},  # gives memory to the segment it is handed
     "store/ring.py": {"fcntl"},  # the plain twin of the atomics is a byte-range lock
     "wire/codec.py": {"logging"},  # says once that the compiled codec is missing

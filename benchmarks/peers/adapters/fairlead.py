@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 import sys
+import time
 from contextlib import AsyncExitStack
 
 from .base import CONNECTIONS, TRANSIENT, Broker, Client, free_port
@@ -59,7 +60,20 @@ class Fairlead(Broker):
             [sys.executable, "-m", "fairlead", "serve", "--data", self.workdir / "data", "--listen", f"127.0.0.1:{port}"]
         )
         self.wait_for_port(port)
+        self.wait_for_standbys()
         return {"url": f"fairlead://127.0.0.1:{port}", "port": port}
+
+    def wait_for_standbys(self, seconds: float = 15) -> None:
+        """It serves already, but two warm spares are still loading: other servers have none to load."""
+        from fairlead.runtime.admin import answer_of
+
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            status = answer_of(self.workdir / "data" / "run", "status", brief=True)["status"]
+            if sum(component["state"] == "standby" for component in status["components"]) == 2:
+                return
+            time.sleep(0.1)
+        raise RuntimeError("the standbys did not get ready")
 
     def handshake(self, sock) -> None:
         sock.sendall(PREFACE)

@@ -17,6 +17,23 @@ from fairlead.broker import records
 
 cdef extern from "unistd.h" nogil:
     long write(int, const void*, size_t)
+    long read(int, void*, size_t)
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        int fd
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_wait(int, epoll_event*, int, int)
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int, timespec*)
+    enum:
+        CLOCK_MONOTONIC
 
 cdef enum:
     MANAGERS_MAX = 30
@@ -44,6 +61,17 @@ cdef enum:
     COMMIT_STRIDE = 1024
     AREAS = 4096
 
+cdef enum:                       # places in the row of counters, see runtime/counters.py
+    C_ENTRIES = 0
+    C_MESSAGES = 1
+    C_DELIVERIES = 2
+    C_DELETES = 3
+    C_COMMITS = 4
+    C_REQUESTS_OPEN = 6
+    C_REFUSED = 8
+    C_LOOP_PROGRESS = 13
+    C_LAST_TURN_NS = 14
+
 cdef enum Outcome:
     DONE = 0
     BLOCKED = 1
@@ -52,6 +80,12 @@ cdef enum Outcome:
 cdef uint64_t RID_BASE = <uint64_t>1 << 63
 LOG_SPARE_BYTES = 1 << 18
 cdef uint64_t LOG_SPARE = LOG_SPARE_BYTES
+
+
+cdef inline uint64_t clock_ns() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
 
 
 cdef class Attachment:
@@ -144,8 +178,10 @@ cdef class Turn:
     cdef Attachment last_source
     cdef Route last_route
     cdef bytes last_topic
+    cdef Py_buffer counters_view
+    cdef uint64_t* counters
     cdef public uint64_t sequence, flips, log_end, log_limit
-    cdef public uint64_t messages, deliveries, deletes, refused, entries
+    cdef uint64_t messages, deliveries, deletes, refused, entries
 
     def __cinit__(self, list ups, list downs, segment, decisions, list wake_fds, rule, counters):
         cdef int i
@@ -169,9 +205,15 @@ cdef class Turn:
         self.round_complete = rule.round_complete
         self.simple_messages = rule.simple_messages
         self.resume_below = rule.resume_below
+        PyObject_GetBuffer(counters, &self.counters_view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.counters = <uint64_t*>self.counters_view.buf
+        self.entries, self.messages = self.counters[C_ENTRIES], self.counters[C_MESSAGES]
+        self.deliveries, self.deletes = self.counters[C_DELIVERIES], self.counters[C_DELETES]
+        self.refused = self.counters[C_REFUSED]
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
+        PyBuffer_Release(&self.counters_view)
 
     # -- beginning and end
 
@@ -267,8 +309,55 @@ cdef class Turn:
 
     # -- a turn
 
+    def serve(
+        self, int epoll_fd, int wake_fd, uint64_t budget, uint64_t until_ns, int tick_ms, uint64_t log_end_max,
+        uint64_t log_room_min,
+    ):
+        """Turns, and sleep between them, until `until_ns`, a full log, or something else than a wake-up.
+
+        The answer: 1 when nobody woke us for `tick_ms` (`awake` is the caller's then), else 0.
+        """
+        cdef epoll_event events[8]
+        cdef int count, i
+        cdef uint64_t done, now_ns, scrap
+        while True:
+            now_ns = clock_ns()
+            done = self.run_c(budget, now_ns)
+            self.count(now_ns)
+            if now_ns >= until_ns:
+                return 0
+            if done:
+                if self.log_end > log_end_max or self.log_limit - self.log_end < log_room_min:
+                    return 0
+                continue
+            if self.sleep():
+                with nogil:
+                    count = epoll_wait(epoll_fd, events, 8, tick_ms)
+            else:
+                count = -1
+            if count == 0:
+                return 1         # still asleep for the managers: what is found now, nobody woke us for
+            self.awake()
+            for i in range(count):
+                if events[i].data.fd == wake_fd:
+                    read(wake_fd, &scrap, 8)
+                else:
+                    return 0
+
+    cdef void count(self, uint64_t now_ns) noexcept:
+        cdef uint64_t* words = self.counters
+        words[C_ENTRIES], words[C_MESSAGES] = self.entries, self.messages
+        words[C_DELIVERIES], words[C_DELETES] = self.deliveries, self.deletes
+        words[C_REFUSED], words[C_COMMITS] = self.refused, self.sequence
+        words[C_REQUESTS_OPEN] = len(self.asks)
+        words[C_LOOP_PROGRESS] += 1
+        words[C_LAST_TURN_NS] = now_ns
+
     def run(self, uint64_t budget, uint64_t now_ns):
         """Deal with up to `budget` entries and commit. Returns how many; 0: nothing can be done now."""
+        return self.run_c(budget, now_ns)
+
+    cdef uint64_t run_c(self, uint64_t budget, uint64_t now_ns) except? 0xFFFFFFFF:
         cdef uint64_t done = 0, visited
         cdef int idle = 0, manager
         cdef bint finished

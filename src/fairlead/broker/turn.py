@@ -8,13 +8,16 @@ written; a router that dies in the middle has done nothing.
 from __future__ import annotations
 
 import os
+import select
 import struct
+import time
 from typing import Any, NamedTuple
 
 from fairlead.broker import commit, parties, records
 from fairlead.broker.commit import Commit, Positions
 from fairlead.broker.decisions import Decisions
 from fairlead.broker.instructions import Decision, Instruction
+from fairlead.runtime.counters import RouterCounter
 from fairlead.store import layout
 from fairlead.store.ring import Consumer, Producer
 
@@ -61,7 +64,9 @@ class Turn:
         self._changed = False
         self.sequence = self.flips = self.log_end = 0
         self.log_limit = 0  # bytes of the area that have memory
-        self.messages = self.deliveries = self.deletes = self.refused = self.entries = 0
+        self._entries, self._messages = counters[RouterCounter.ENTRIES], counters[RouterCounter.MESSAGES_ROUTED]
+        self._deliveries, self._deletes = counters[RouterCounter.DELIVERIES], counters[RouterCounter.DELETES]
+        self._refused = counters[RouterCounter.REFUSED]
 
     # -- beginning and end
 
@@ -129,6 +134,52 @@ class Turn:
 
     # -- a turn
 
+    def serve(
+        self,
+        epoll_fd: int,
+        wake_fd: int,
+        budget: int,
+        until_ns: int,
+        tick_ms: int,
+        log_end_max: int,
+        log_room_min: int,
+    ) -> int:
+        """Turns, and sleep between them, until `until_ns`, a full log, or something else than a wake-up.
+
+        The answer: 1 when nobody woke us for `tick_ms` (`awake` is the caller's then), else 0.
+        """
+        epoll = select.epoll.fromfd(os.dup(epoll_fd))
+        try:
+            while True:
+                now_ns = time.monotonic_ns()
+                done = self.run(budget, now_ns)
+                self._count(now_ns)
+                if now_ns >= until_ns:
+                    return 0
+                if done:
+                    if self.log_end > log_end_max or self.log_room() < log_room_min:
+                        return 0
+                    continue
+                events = epoll.poll(tick_ms / 1000) if self.sleep() else None
+                if events == []:
+                    return 1  # still asleep for the managers: what is found now, nobody woke us for
+                self.awake()
+                for fd, _ in events or ():
+                    if fd != wake_fd:
+                        return 0
+                    os.eventfd_read(wake_fd)
+        finally:
+            epoll.close()
+
+    def _count(self, now_ns: int) -> None:
+        words = self._counters
+        words[RouterCounter.ENTRIES], words[RouterCounter.MESSAGES_ROUTED] = self._entries, self._messages
+        words[RouterCounter.DELIVERIES], words[RouterCounter.DELETES] = self._deliveries, self._deletes
+        words[RouterCounter.REFUSED], words[RouterCounter.COMMITS] = self._refused, self.sequence
+        words[RouterCounter.REQUESTS_OPEN] = len(self._routing.asks)
+        words[RouterCounter.LOOP_PROGRESS] += 1
+        words[RouterCounter.LAST_TURN_NS] = now_ns
+
     def run(self, budget: int, now_ns: int) -> int:
         """Deal with up to `budget` entries and commit. Returns how many; 0: nothing can be done now."""
         done = 0
@@ -147,7 +198,7 @@ class Turn:
                 break  # that manager waits for room: let it fill up while the others are visited, not after
         if self._changed or done:
             self.commit()
-        self.entries += done
+        self._entries += done
         return done
 
     def _visit(self, manager: int, budget: int, now_ns: int) -> tuple[int, bool]:
@@ -192,7 +243,7 @@ class Turn:
         uid, handle, index, body_length, content = entry
         decisions = self._decisions
         if kind == layout.UP_MESSAGE:
-            self.messages += 1
+            self._messages += 1
             return decisions.on_message(manager, source, handle, body_length, content, now_ns)
         if kind == layout.UP_ATTACH:
             return None if source is not None else decisions.on_attach(manager, uid, index, content)
@@ -243,13 +294,13 @@ class Turn:
             self.append(kind, payload)
         for instruction in decision.instructions:
             self._write(instruction)
-        self.refused += decision.refused
+        self._refused += decision.refused
         self._changed = True
 
     def _write(self, i: Instruction) -> None:
         count = len(i.recipients) // 8
-        self.deliveries += count if i.kind == layout.DOWN_DELIVER else 0
-        self.deletes += i.kind == layout.DOWN_DELETE
+        self._deliveries += count if i.kind == layout.DOWN_DELIVER else 0
+        self._deletes += i.kind == layout.DOWN_DELETE
         payload = _DOWN.pack(i.handle, i.touch, i.limit, 0, count, len(i.content), i.body_length)
         pushed = self._downs[i.manager].push(i.kind, layout.FLAG_COUNTED, payload + i.recipients + i.content)
         assert pushed, "room was looked for before"

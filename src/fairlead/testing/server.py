@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from fairlead.errors import Unavailable
 from fairlead.runtime import admin
+from fairlead.store.edge.segment import remove_directory, tmpfs_directory
 
 START_S = 20.0
 
@@ -127,6 +128,7 @@ class Server:
             self.stop()
         finally:
             if self._temporary is not None:
+                remove_directory(tmpfs_directory(self.data))  # what a killed server left
                 self._temporary.cleanup()
 
     # -- looking at it and hurting it

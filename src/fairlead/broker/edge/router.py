@@ -30,7 +30,7 @@ else:
     from fairlead.broker.turn import Turn, made_of
 
 BUDGET_ENTRIES = 1024  # a turn; more makes commits rarer and waits longer
-SAFETY_TICK_S = 0.25
+SAFETY_TICK_MS = 250
 WAKE_GRACE_S = 0.02
 CONTROL_EVERY_NS = 5_000_000  # how long the supervisor may wait for an answer under full load
 LOG_STEP_BYTES = 1 << 20
@@ -71,6 +71,7 @@ class Router:
         self._follower = self._new_follower()
         self.turn: Any = None
         self._log_step = min(LOG_STEP_BYTES, self._area_bytes // 8)
+        self._log_room_min = LOG_SPARE_BYTES + self._log_step
         self._full_at = min(self._area_bytes // 2, self._area_bytes - LOG_SPARE_BYTES - 2 * self._log_step)
         self._flip_at = min(LOG_BYTES_MIN, self._full_at)
         self._full = False
@@ -107,7 +108,7 @@ class Router:
     # -- not serving
 
     def _wait_standing_by(self) -> None:
-        self._listen(FOLLOW_S if not self.control.lost else SAFETY_TICK_S)
+        self._listen(FOLLOW_S if not self.control.lost else SAFETY_TICK_MS / 1000)
         if self.turn is None and self.control.state == "standby":
             self._follower.catch_up()
 
@@ -168,14 +169,6 @@ class Router:
         if seen_ns:
             self.counters.set(RouterCounter.LAST_PAUSE_NS, now_ns - seen_ns)
         self.counters.add(RouterCounter.TAKEOVERS)
-        self._entries_before = self.counters.get(RouterCounter.ENTRIES)
-        self._before = {
-            number: self.counters.get(number)
-            for number in (
-                RouterCounter.ENTRIES, RouterCounter.MESSAGES_ROUTED, RouterCounter.DELIVERIES,
-                RouterCounter.DELETES, RouterCounter.REFUSED,
-            )
-        }  # fmt: skip
 
     def _park(self) -> None:
         self._put_down()
@@ -183,7 +176,6 @@ class Router:
 
     def _put_down(self) -> None:
         if self.turn is not None:
-            self._count()
             self.turn.awake()
             self.turn = None
             self._epoll.unregister(self._wake)
@@ -203,24 +195,16 @@ class Router:
     # -- serving
 
     def _serve(self) -> None:
-        """Turns until there is nothing to do; then sleep until somebody wakes us."""
-        turn, listen_ns = self.turn, time.monotonic_ns() + CONTROL_EVERY_NS
-        while True:
-            now_ns = time.monotonic_ns()
-            done = turn.run(BUDGET_ENTRIES, now_ns)
-            self._keep_house(now_ns)
-            if not done or now_ns > listen_ns:
-                break
-        if done:
-            self._listen(0)
-            return
-        if turn.sleep():
-            if not self._listen(SAFETY_TICK_S) and self.turn is turn:
-                self._on_safety_tick()
-        else:
-            self._listen(0)
+        """Turns until there is something else to do: a command, a full log, or nothing for a whole tick."""
+        turn = self.turn
+        until_ns = time.monotonic_ns() + CONTROL_EVERY_NS
+        epoll, wake = self._epoll.fileno(), self._wake
+        quiet = turn.serve(epoll, wake, BUDGET_ENTRIES, until_ns, SAFETY_TICK_MS, self._flip_at, self._log_room_min)
+        if quiet:
+            self._on_safety_tick()
         if self.turn is turn:
-            turn.awake()
+            self._keep_house()
+            self._listen(0)
 
     def _on_safety_tick(self) -> None:
         """Nothing woke us for a while. Finding work now means that a wake-up was lost (it must never happen).
@@ -231,35 +215,24 @@ class Router:
         turn = self.turn
         if not turn.sleep() and not self._listen(WAKE_GRACE_S):
             self.counters.add(RouterCounter.SAFETY_TICK_FINDS)
-        if self.turn is turn and self._follower.routing.held:
-            decision = self.turn_decisions().on_tick(time.monotonic_ns())
-            if decision is not None and self.turn.carry_out(decision):
-                self.turn.commit()
+        if self.turn is turn:
+            turn.awake()
 
-    def turn_decisions(self) -> deciding.Decisions:
-        return deciding.Decisions(self._follower.routing, self._terms(), self._rules)
-
-    def _keep_house(self, now_ns: int) -> None:
-        words = self.counters.words
-        words[RouterCounter.LOOP_PROGRESS] += 1
-        words[RouterCounter.LAST_TURN_NS] = now_ns
-        self._count()
+    def _keep_house(self) -> None:
         while failures := self._decisions.failures:
             self.control.log("error", f"an entry could not be decided about:\n{failures.popleft()}")
-        if self.turn.log_room() < LOG_SPARE_BYTES + self._log_step or self.turn.log_end > self._flip_at:
+        if self.turn.log_room() < self._log_room_min or self.turn.log_end > self._flip_at:
             self._make_log_room()
-        elif self._full and now_ns > self._look_again_ns and self._some_have_left():
+        elif self._full and time.monotonic_ns() > self._look_again_ns and self._some_have_left():
             self._rewrite()
+        if self._follower.routing.held:
+            self._give_up_held()
 
-    def _count(self) -> None:
-        words, turn, before = self.counters.words, self.turn, self._before
-        words[RouterCounter.ENTRIES] = before[RouterCounter.ENTRIES] + turn.entries
-        words[RouterCounter.MESSAGES_ROUTED] = before[RouterCounter.MESSAGES_ROUTED] + turn.messages
-        words[RouterCounter.DELIVERIES] = before[RouterCounter.DELIVERIES] + turn.deliveries
-        words[RouterCounter.DELETES] = before[RouterCounter.DELETES] + turn.deletes
-        words[RouterCounter.REFUSED] = before[RouterCounter.REFUSED] + turn.refused
-        words[RouterCounter.COMMITS] = turn.sequence
-        words[RouterCounter.REQUESTS_OPEN] = len(self._follower.routing.asks)
+    def _give_up_held(self) -> None:
+        """Requests that waited long enough for a receiver."""
+        decision = self._decisions.on_tick(time.monotonic_ns())
+        if decision is not None and self.turn.carry_out(decision):
+            self.turn.commit()
 
     def _make_log_room(self) -> None:
         """Write the state anew to the other area when the log is mostly history; else give this area more memory."""
