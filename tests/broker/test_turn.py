@@ -21,10 +21,7 @@ from fairlead.wire import kinds
 from fairlead.wire.headers import encode_headers
 from tests.broker.world import TWINS, World, both_twins
 
-
-def requirement(id_: str) -> pytest.MarkDecorator:
-    """The machine alone keeps its part of the requirement; `tests/processes` shows the whole."""
-    return pytest.mark.requirement(id_, state="half", note="the router's machine alone")
+requirement = pytest.mark.requirement
 
 
 @pytest.fixture(params=TWINS, ids=lambda twin: twin.name)

@@ -21,7 +21,7 @@ def owner_and_others(twin: Any, blocks: int = 4, others: int = 2) -> tuple[bytea
 
 
 @both_twins
-@pytest.mark.requirement("SRV-68", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-68")
 def test_a_stored_message_waits_with_no_count_and_no_limit(twin: Any) -> None:
     _, owner, (other, _) = owner_and_others(twin)
     handle = owner.alloc(5, 3, 77)
@@ -44,9 +44,9 @@ ORDERS: list[tuple[str, list[tuple[int, int]]]] = [
 
 
 @both_twins
-@pytest.mark.requirement("SRV-70", state="half", note="the store alone")
-@pytest.mark.requirement("SRV-73", state="half", note="the store alone")
-@pytest.mark.requirement("SRV-75", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-70")
+@pytest.mark.requirement("SRV-73")
+@pytest.mark.requirement("SRV-75")
 @pytest.mark.parametrize(("case", "order"), ORDERS, ids=[case[0] for case, _ in ORDERS])
 def test_every_ordering_case_ends_with_one_deletion_by_the_last(
     twin: Any, case: str, order: list[tuple[int, int]]
@@ -62,8 +62,8 @@ def test_every_ordering_case_ends_with_one_deletion_by_the_last(
 
 
 @both_twins
-@pytest.mark.requirement("SRV-69", state="half", note="the store alone")
-@pytest.mark.requirement("SRV-71", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-69")
+@pytest.mark.requirement("SRV-71")
 def test_all_orders_of_all_counts_up_to_five(twin: Any) -> None:
     _, owner, others = owner_and_others(twin)
     for final in range(1, 6):
@@ -75,7 +75,7 @@ def test_all_orders_of_all_counts_up_to_five(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-77", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-77")
 def test_an_instruction_read_twice_counts_once(twin: Any) -> None:
     _, owner, (other, _) = owner_and_others(twin)
     handle = owner.alloc(1)
@@ -89,7 +89,7 @@ def test_an_instruction_read_twice_counts_once(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-77", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-77")
 def test_a_count_above_the_limit_is_a_fault_and_frees_nothing(twin: Any) -> None:
     _, owner, (other, _) = owner_and_others(twin)
     handle = owner.alloc(1)
@@ -100,7 +100,7 @@ def test_a_count_above_the_limit_is_a_fault_and_frees_nothing(twin: Any) -> None
 
 
 @both_twins
-@pytest.mark.requirement("SRV-13", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-13")
 def test_a_handle_is_not_mistaken_for_the_next_message_in_its_place(twin: Any) -> None:
     _, owner, (other, _) = owner_and_others(twin, blocks=1)
     seen = set()
@@ -114,7 +114,7 @@ def test_a_handle_is_not_mistaken_for_the_next_message_in_its_place(twin: Any) -
 
 
 @both_twins
-@pytest.mark.requirement("SRV-14", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-14")
 def test_a_full_arena_refuses_and_takes_again_when_anybody_frees(twin: Any) -> None:
     _, owner, (other, _) = owner_and_others(twin, blocks=2)
     handles = []
@@ -147,7 +147,7 @@ def test_blocks_go_to_another_size_when_they_are_empty(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-115", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-115")
 def test_a_successor_frees_what_the_router_never_heard_of(twin: Any) -> None:
     buffer, owner, (other, _) = owner_and_others(twin)
     referred, unpublished, never = owner.alloc(5, 1, 11), owner.alloc(6, 2, 22), owner.alloc(90_000, 3, 33)

@@ -22,7 +22,7 @@ def make(managers: int = 2, per_manager: int = 4) -> tuple[ConnectionTable, byte
     return table, buffer
 
 
-@pytest.mark.requirement("SRV-27", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-27")
 def test_uids_begin_beyond_those_of_any_earlier_store_and_survive_a_dispatcher() -> None:
     table, buffer = make()
     assert table.open(0, "a:1", NOW_NS) == (1_700_000_000 << 20, 0)
@@ -31,7 +31,7 @@ def test_uids_begin_beyond_those_of_any_earlier_store_and_survive_a_dispatcher()
     assert again.open(1, "a:2", NOW_NS) == ((1_700_000_000 << 20) + 1, 0)
 
 
-@pytest.mark.requirement("SRV-11", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-11")
 def test_an_entry_shows_what_is_known_and_disappears_at_close() -> None:
     table, _ = make()
     opened = table.open(1, "127.0.0.1:5000", NOW_NS)

@@ -21,7 +21,7 @@ def payload_of(entry: tuple[int, int, bytes] | None, length: int) -> bytes:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-19", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-19")
 def test_entries_come_out_as_they_went_in(twin: Any) -> None:
     buffer = new_ring()
     producer, consumer = twin.Producer(buffer), twin.Consumer(buffer)
@@ -48,7 +48,7 @@ def test_nothing_is_seen_before_it_is_published(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-19", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-19")
 def test_entries_outlive_both_ends_until_they_are_given_back(twin: Any) -> None:
     buffer = new_ring()
     producer = twin.Producer(buffer)
@@ -99,7 +99,7 @@ def test_the_reserve_is_kept_for_those_who_may_use_it(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-21", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-21")
 def test_who_publishes_to_a_sleeper_is_told_to_wake_it_once(twin: Any) -> None:
     buffer = new_ring()
     producer, consumer = twin.Producer(buffer), twin.Consumer(buffer)
@@ -123,7 +123,7 @@ def test_who_goes_to_sleep_looks_once_more(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-102", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-102")
 def test_a_producer_that_wants_room_is_woken_at_the_low_mark(twin: Any) -> None:
     buffer = new_ring()
     producer, consumer = twin.Producer(buffer), twin.Consumer(buffer)
@@ -139,7 +139,7 @@ def test_a_producer_that_wants_room_is_woken_at_the_low_mark(twin: Any) -> None:
 
 
 @both_twins
-@pytest.mark.requirement("SRV-105", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-105")
 def test_only_counted_entries_count(twin: Any) -> None:
     buffer = new_ring()
     producer, consumer = twin.Producer(buffer), twin.Consumer(buffer)

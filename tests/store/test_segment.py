@@ -48,7 +48,7 @@ def test_a_read_only_mapping_cannot_write(tmp_path: Path) -> None:
     one.close()
 
 
-@pytest.mark.requirement("SRV-15", state="half", note="the store alone")
+@pytest.mark.requirement("SRV-15")
 def test_an_unknown_layout_version_is_refused_and_left_untouched(tmp_path: Path) -> None:
     path = make_ring(tmp_path)
     with path.open("r+b") as file:

@@ -65,11 +65,15 @@ class Fairlead(Broker):
 
     def wait_for_standbys(self, seconds: float = 15) -> None:
         """It serves already, but two warm spares are still loading: other servers have none to load."""
+        from fairlead.errors import Unavailable
         from fairlead.runtime.admin import answer_of
 
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            status = answer_of(self.workdir / "data" / "run", "status", brief=True)["status"]
+            try:
+                status = answer_of(self.workdir / "data" / "run", "status", brief=True)["status"]
+            except Unavailable:
+                status = {"components": []}
             if sum(component["state"] == "standby" for component in status["components"]) == 2:
                 return
             time.sleep(0.1)

@@ -35,8 +35,6 @@ class ManagerCounter(Counter):
     INSTRUCTIONS = 6, "Instructions of the router carried out."
     ROUNDS = 7, "Rounds over the client connections."
     READING_STOPPED = 8, "1 while clients are not read because the queue is at its limit, else 0."
-    STORED = 9, "Messages stored in the arena."
-    FREED = 10, "Messages freed by this manager, whoever stored them."
     ACCOUNTING_FAULTS = 11, "Completion words whose count exceeded their limit; must stay 0."
     SAFETY_TICK_FINDS = 12, "Work found by the slow safety tick, that is, wake-ups lost; must stay 0."
     SLOW_CLIENTS_CUT = 13, "Clients cut off because too much was waiting for them."
