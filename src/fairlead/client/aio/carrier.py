@@ -1,8 +1,8 @@
 """Carries a session: performs its effects, writes what gathered, keeps its timers. Lines come from the `Keeper`.
 
-What is said in one turn of the loop is written at its end in one go, unless little is said: then it is written at
-once. `brake` tells senders to wait: there is no line at the moment, or its buffer is full, or too much is held back
-during a move.
+What is said in one turn of the loop is written in few goes, on the way and at its end, unless little is said: then it
+is written at once. `brake` tells senders to wait: there is no line at the moment, or its buffer is full, or too much
+is held back during a move.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = ["Carrier"]
 logger = logging.getLogger("fairlead.client")
 
 HELD_BYTES_MAX = 1 << 20
+GATHERED_MAX = 16  # more makes writes rarer, and lets the server and the other side wait
 GOODBYE_S = 2.0
 
 
@@ -60,6 +61,7 @@ class Carrier:
         self._room: list[asyncio.Future[None]] = []
         self._said = 0  # how often, in this turn of the loop
         self._busy = False  # the last turn said more than one thing: gather the next one's from the start
+        self._gathered = 0  # how often since the last write
         self._gathering = False  # bytes are being read: what is said meanwhile is written when that is done
         self.deadline_at = inf
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -192,13 +194,15 @@ class Carrier:
 
     def pushed(self) -> None:
         """Something was said: write it at the end of this turn, or now if the turns say little."""
-        if self._gathering:
-            return
-        self._said += 1
-        if self._said == 1:
-            self.loop.call_soon(self._end_turn)
-            if not self._busy:
-                self.flush()
+        if not self._gathering:
+            self._said += 1
+            if self._said == 1:
+                self.loop.call_soon(self._end_turn)
+                if not self._busy:
+                    self.flush()
+        self._gathered += 1
+        if self._gathered >= GATHERED_MAX:
+            self.flush()  # so that the other side can begin while we go on
 
     def _end_turn(self) -> None:
         self._busy = self._said > 1
@@ -206,6 +210,7 @@ class Carrier:
         self.flush()
 
     def flush(self) -> None:
+        self._gathered = 0
         link = self.session.link
         if link is not None and link.credit.is_used_up:
             self._give_back()  # what was just asked could not be answered otherwise
