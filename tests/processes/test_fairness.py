@@ -120,7 +120,7 @@ def shares(
 @pytest.mark.requirement(
     "SRV-99",
     state="half",
-    note="with resume_below at the limit; with the default low mark 37/31/32 on a quiet machine, 40/30/30 on a crowded one",
+    note="with resume_below at the limit; with the default mark 37/31/32 on a quiet machine, 40/30/30 on a crowded one",
 )
 def test_each_connection_gets_a_like_share_however_they_are_spread() -> None:
     found = shares("round-complete", 4000)
