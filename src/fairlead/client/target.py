@@ -7,7 +7,7 @@ separated by commas and tried in turn.
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from fairlead.errors import ConfigError
 
@@ -38,29 +38,29 @@ class Target(NamedTuple):
 
 def parse(url: str) -> Target:
     """Take a URL apart, or raise ConfigError."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigError(f"{url!r} is not a URL: {error}.") from None
-    login, _, hosts = parts.netloc.rpartition("@")
+    # Not urlsplit: how it takes several bracketed hosts differs between versions of Python.
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, _, hosts = authority.rpartition("@")
     user, _, password = login.partition(":")
     user, password = unquote(user), unquote(password)
-    if parts.scheme == "fairlead+unix":
-        path = unquote(parts.path)
+    if scheme == "fairlead+unix":
+        path = unquote(slash + path)
         if hosts or not path:
             raise ConfigError(f"{url!r} names no socket: write fairlead+unix:///path.")
         return Target([Address(path=path)], False, user, password)
-    if parts.scheme not in ("fairlead", "fairleads"):
+    if scheme not in ("fairlead", "fairleads"):
         raise ConfigError(f"{url!r} does not begin with fairlead://, fairleads:// or fairlead+unix://.")
     addresses = [_address(host, url) for host in hosts.split(",") if host]
-    return Target(addresses or [Address("localhost")], parts.scheme == "fairleads", user, password)
+    return Target(addresses or [Address("localhost")], scheme == "fairleads", user, password)
 
 
 def _address(text: str, url: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):  # no port; `[::1]` has colons of its own
         host, port = text, str(PORT)
+    whole = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    if not whole or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise ConfigError(f"{text!r} in {url!r} is not host:port.")
     return Address(host, int(port))

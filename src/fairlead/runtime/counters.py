@@ -35,14 +35,14 @@ class ManagerCounter(Counter):
     INSTRUCTIONS = 6, "Instructions of the router carried out."
     ROUNDS = 7, "Rounds over the client connections."
     READING_STOPPED = 8, "1 while clients are not read because the queue is at its limit, else 0."
-    ACCOUNTING_FAULTS = 11, "Completion words whose count exceeded their limit; must stay 0."
-    SAFETY_TICK_FINDS = 12, "Work found by the slow safety tick, that is, wake-ups lost; must stay 0."
-    SLOW_CLIENTS_CUT = 13, "Clients cut off because too much was waiting for them."
-    PROTOCOL_ERRORS = 14, "Connections closed or frames refused for breaking the protocol."
-    MESSAGES_GIVEN_UP = 15, "Messages given up, each of them logged (SRV-129)."
-    WAKEUPS = 16, "Times the eventfd ended a wait."
-    LOOP_PROGRESS = 17, "Turns of the duty cycle; stands still when the process hangs."
-    STOPS = 18, "Times reading of clients was stopped at the limit."
+    ACCOUNTING_FAULTS = 9, "Completion words whose count exceeded their limit; must stay 0."
+    SAFETY_TICK_FINDS = 10, "Work found by the slow safety tick, that is, wake-ups lost; must stay 0."
+    SLOW_CLIENTS_CUT = 11, "Clients cut off because too much was waiting for them."
+    PROTOCOL_ERRORS = 12, "Connections closed or frames refused for breaking the protocol."
+    MESSAGES_GIVEN_UP = 13, "Messages given up, each of them logged (SRV-129)."
+    WAKEUPS = 14, "Times the eventfd ended a wait."
+    LOOP_PROGRESS = 15, "Turns of the duty cycle; stands still when the process hangs."
+    STOPS = 16, "Times reading of clients was stopped at the limit."
 
 
 class RouterCounter(Counter):
