@@ -51,7 +51,7 @@ def test_the_defaults_are_good_and_come_from_nowhere() -> None:
 def test_the_defaults_of_the_specification() -> None:
     config = load()
     assert (config.fairness.messages_per_round, config.fairness.limit, config.fairness.resume_below) == (1, 1000, 100)
-    assert (config.limits.slow_client_messages, config.limits.slow_client_bytes) == (10_000, 64 << 20)
+    assert (config.limits.slow_client_messages, config.limits.slow_client_bytes) == (100_000, 64 << 20)
     assert (config.limits.header_max, config.limits.handshake_s, config.limits.ready_s) == (64 << 10, 30, 10)
     assert config.server.listen == ["127.0.0.1:7400"]
 

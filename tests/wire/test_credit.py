@@ -65,7 +65,7 @@ def test_small_amounts_are_gathered_into_portions() -> None:
 def test_whoever_waits_for_an_answer_reaches_it_behind_everything_the_server_keeps() -> None:
     receiver = ReceiverCredit(40)
     held = 0
-    while held < 40 + 10_000:
+    while held < 40 + 100_000:
         received = receiver.open
         receiver.on_messages(received)
         held += received

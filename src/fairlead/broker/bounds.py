@@ -20,7 +20,7 @@ class Bounds:
     header_max: int = 65536
     body_max: int = 64 << 20
     frame_max: int = (1 << 20) + 65536
-    slow_client_messages: int = 10_000
+    slow_client_messages: int = 100_000
     slow_client_bytes: int = 64 << 20
     preface_ms: int = 5_000
     handshake_ms: int = 30_000

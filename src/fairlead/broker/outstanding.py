@@ -18,7 +18,7 @@ KIND_OUTSTANDING: Final = 6
 RECORDS: Final = 64  # offset of the number of records
 FIRST: Final = 4096
 RECORD: Final = struct.Struct("<QBBHI")  # handle (0: free, written last), touch, limit, zero
-RECORDS_DEFAULT: Final = 65_536
+RECORDS_DEFAULT: Final = 262_144
 
 
 def outstanding_name(manager: int) -> str:

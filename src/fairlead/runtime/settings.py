@@ -116,7 +116,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Messages that may wait for one client before it is cut off with `slow-client`. Higher "
             "forgives longer pauses and lets one slow client hold more of the arena.",
         ),
-    ] = 10000
+    ] = 100_000
     slow_client_bytes: Annotated[
         int, Meta(ge=65536, description="The same, in bytes of bodies and headers. The lower of both counts.")
     ] = 67108864

@@ -4,14 +4,14 @@ The receiver grants a window at the beginning and gives back what was consumed, 
 frame per message would cost as much as the messages. What it still holds unread is not given back: that
 bounds its memory. While it waits for an answer that may be stuck behind unread messages it stretches the
 window, so that a program which asks a question inside its reading loop does not wait for itself; as the
-server keeps at most 10,000 messages for a client, a stretch of more than that reaches any answer.
+server keeps at most 100,000 messages for a client, a stretch of more than that reaches any answer.
 """
 
 from __future__ import annotations
 
 __all__ = ["ReceiverCredit", "SenderCredit"]
 
-STRETCH = 16_384
+STRETCH = 131_072
 PORTIONS = 4
 
 
