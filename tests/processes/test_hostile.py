@@ -414,7 +414,7 @@ def test_a_million_subscriptions_are_refused_beyond_the_limit(server: Server) ->
         client.echo()
 
 
-@pytest.mark.requirement("SRV-66", state="scaled", note="a bound of 500 messages; the default is another, decision 0012")
+@pytest.mark.requirement("SRV-66", state="scaled", note="a bound of 500 messages; for the default see decision 0012")
 def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(server: Server) -> None:
     before = sum(server_bytes(server).values())
     with Raw(server.port, receive_buffer=4096) as slow, Raw(server.port) as reader, Raw(server.port) as publisher:
