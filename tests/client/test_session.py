@@ -467,6 +467,24 @@ def test_a_successor_lost_early_or_not_resumed_changes_nothing() -> None:
     assert client.session.link is client.link
 
 
+def test_a_token_of_a_connection_that_was_lost_meanwhile_resumes_nothing() -> None:
+    client = Client().live()
+    client.hear(GO_AWAY)
+    late = client.open("t")
+    client.session.on_lost(client.link)
+    client.link = client.open()
+    anew = [
+        frame(kind, body=spoken(("uid", 6), ("keep_alive_s", 10))) for kind in (kinds.KIND_CONFIRM, kinds.KIND_WELCOME)
+    ]
+    assert client.hear(*anew) == [Live(client.link, True)]
+    client.said()
+    (effect,) = client.hear(CONFIRM, RESUMED, link=late)
+    assert isinstance(effect, Drop)
+    assert client.session.link is client.link
+    client.session.publish(b"t", b"", b"not held back")
+    assert client.kinds() == [kinds.KIND_PUBLISH]
+
+
 @given(st.lists(st.binary(max_size=60), max_size=6), st.booleans())
 def test_any_bytes_are_taken_or_end_the_link(pieces: list[bytes], live: bool) -> None:
     client = Client()

@@ -219,7 +219,8 @@ class Session(Outgoing):
         self._effects.append(Live(link, again))
 
     def _on_resumed(self, link: Link) -> None:
-        if self.link is None or self.successor is not None:
+        # A link that was lost meanwhile and is connected anew is somebody else for the server: not to be resumed.
+        if self.link is None or self.successor is not None or link.welcome.uid != self.uid:
             self._effects.append(Drop(link, ConnectionLost("There is nothing to resume any more.")))
             return
         self.successor = link
