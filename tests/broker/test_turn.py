@@ -630,6 +630,15 @@ def test_a_move_turns_the_attachment_over_at_one_place_of_the_order(world: World
     assert world.delivered(new, kinds.KIND_SEND)
 
 
+def test_a_move_to_nowhere_ends_the_connection(world: World) -> None:
+    mover = world.attach(0)
+    world.run()
+    world.control(mover, kinds.KIND_MOVE)
+    world.run()
+    assert world.errors(mover) == [("bad-request", 0, 0)]
+    assert world.inbox[mover][-1].kind == layout.DOWN_DETACH
+
+
 # -- the log
 
 

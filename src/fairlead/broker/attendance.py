@@ -223,7 +223,8 @@ class Attendance:
         """docs/protocol.md section 7: everything before MOVE has been routed; from here on the new place counts."""
         successor = next((a for a in self.routing.by_uid.values() if a.resuming == source.uid), None)
         if successor is None:
-            return Decision([], [error(source, "bad-request", "No new connection has presented a token to resume.")])
+            # MOVE was its last frame here: without a place to go it has to begin anew, not to wait.
+            return self._refuse(source, "bad-request", "No new connection has presented a token to resume.")
         moved = encode_frame(kinds.KIND_MOVED, 0, 0, 0, source.uid, b"", b"", b"")
         told = [plain(source, moved)._replace(kind=layout.DOWN_DETACH), plain(successor, moved)]
         return Decision([(records.MOVE, records.payload({"uid": source.uid, "conn": successor.conn}))], told)
