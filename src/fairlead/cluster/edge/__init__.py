@@ -1,0 +1,1 @@
+"""The message manager's process: links, disk and clock."""

@@ -1,0 +1,1 @@
+"""The journal's files and its writing thread."""
