@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from fairlead.cluster.parameters import Parameters
 from fairlead.errors import CODES
-from fairlead.runtime.settings import SECTIONS, SETTINGS
+from fairlead.runtime.settings import SECTIONS, SETTINGS, Destination
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTICE = "<!-- Written by scripts/reference.py (`make docs`); change the source, not this page. -->"
@@ -75,7 +78,38 @@ def configuration_page() -> str:
             if setting.section == section:
                 lines.append(f"| `{setting.key}` | {shown(setting.default)} | {setting.description} |")
         lines.append("")
+    lines += [
+        "## `[destinations.NAME]`",
+        "",
+        (Destination.__doc__ or "").strip(),
+        "A name with dots is put into quotes. What is set here wins over what an administrator set, at the next start.",
+        "",
+        "```toml",
+        '[destinations."orders.eu"]',
+        'kind = "queue"',
+        "max_messages = 1000000",
+        "delivery_limit = 5",
+        "```",
+        "",
+        "| key | default | meaning |",
+        "|---|---|---|",
+        *destination_rows(),
+        "",
+    ]
     return "\n".join(lines)
+
+
+def destination_rows() -> list[str]:
+    """The parameters and the remarks beside them in the source."""
+    remarks = {"kind": "`queue` or `topic`."}
+    for line in Path(inspect.getfile(Parameters)).read_text(encoding="utf-8").splitlines():
+        if found := re.match(r"    (\w+): .* = .*?  # (.*)", line):
+            remarks[found[1]] = f"{found[2][0].upper()}{found[2][1:]}."
+    defaults = Destination()
+    return [
+        f"| `{name}` | {shown(getattr(defaults, name))} | {remarks.get(name, '')} |"
+        for name in sorted(Destination.__struct_fields__, key=lambda name: name != "kind")
+    ]
 
 
 def shown(value: Any) -> str:

@@ -18,9 +18,16 @@ from fairlead.runtime.version import VERSION as __version__
 if TYPE_CHECKING:
     from fairlead import errors, sync
     from fairlead.client.aio import Connection, Subscription, connect
+    from fairlead.client.aio.consuming import Consumer
+    from fairlead.client.aio.delivery import Delivery
+    from fairlead.client.aio.destinations import Queue, Topic
     from fairlead.client.aio.serving import Request
+    from fairlead.client.aio.sessions import Session
+    from fairlead.client.aio.transactions import Transaction
+    from fairlead.client.durable.receipt import Receipt
     from fairlead.client.effects import Event
     from fairlead.errors import (
+        Blocked,
         ConnectionLost,
         ConversationLost,
         FairleadError,
@@ -29,24 +36,36 @@ if TYPE_CHECKING:
         ReceiverLost,
         Refused,
         RequestTimeout,
+        Stale,
+        TransactionAborted,
         Unavailable,
     )
     from fairlead.message import Message
 
 __all__ = [
+    "Blocked",
     "Connection",
     "ConnectionLost",
+    "Consumer",
     "ConversationLost",
+    "Delivery",
     "Event",
     "FairleadError",
     "Message",
     "NoReceiver",
     "ProtocolError",
+    "Queue",
+    "Receipt",
     "ReceiverLost",
     "Refused",
     "Request",
     "RequestTimeout",
+    "Session",
+    "Stale",
     "Subscription",
+    "Topic",
+    "Transaction",
+    "TransactionAborted",
     "Unavailable",
     "__version__",
     "connect",
@@ -56,10 +75,17 @@ __all__ = [
 
 _HOMES = {
     "Connection": "fairlead.client.aio",
+    "Consumer": "fairlead.client.aio.consuming",
+    "Delivery": "fairlead.client.aio.delivery",
     "Event": "fairlead.client.effects",
     "Message": "fairlead.message",
+    "Queue": "fairlead.client.aio.destinations",
+    "Receipt": "fairlead.client.durable.receipt",
     "Request": "fairlead.client.aio.serving",
+    "Session": "fairlead.client.aio.sessions",
     "Subscription": "fairlead.client.aio",
+    "Topic": "fairlead.client.aio.destinations",
+    "Transaction": "fairlead.client.aio.transactions",
     "connect": "fairlead.client.aio",
     "errors": "",
     "sync": "",

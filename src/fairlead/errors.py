@@ -7,6 +7,7 @@
     ├── ProtocolError            somebody broke the rules of docs/protocol.md
     │   ├── LocalProtocolError   we did: the peer says so, or we noticed before sending
     │   └── RemoteProtocolError  the peer did; its connection is closed
+    │       └── BadEntries       its messages for a queue or topic are not well-formed (a ValueError too)
     ├── Unavailable              nobody's fault; worth another try
     │   ├── NoReceiver           nobody serves this topic, or has this name, at the moment
     │   ├── ReceiverLost         whoever got the request is gone and has not answered it all
@@ -15,6 +16,9 @@
     │   ├── ConnectionLost       the connection ended, or could not be made (a ConnectionError too)
     │   ├── SlowClient           this client did not read what was sent to it, and was cut off
     │   ├── ServerFull           the server has no room for another connection
+    │   ├── NoMessageManager     whoever keeps the queues and topics cannot be reached at the moment
+    │   ├── Blocked              the destination is full; it takes messages again when some are consumed
+    │   ├── StoreFull            there is no room left on stable storage
     │   └── ShuttingDown         the server is being stopped
     ├── Refused                  the server said no; the same again gets the same answer
     │   ├── BadCredentials       unknown user or wrong password
@@ -24,9 +28,20 @@
     │   ├── TooMany              more subscriptions, registrations or requests than a client may have
     │   ├── TooLarge             ├── HeaderTooLarge   └── BodyTooLarge
     │   ├── BadTopic             not a topic
-    │   └── BadPattern           not a pattern
+    │   ├── BadPattern           not a pattern
+    │   ├── BadName              not a name for a destination or subscription
+    │   ├── BadSelector          not a selector; `line`, `column` and `offset` say where
+    │   ├── BadParameter         a setting of a destination, message or consumer has a value it cannot have
+    │   ├── NoDestination        no queue or topic has this name
+    │   ├── DestinationDeleted   it was there, and was deleted
+    │   ├── WrongKind            a queue was asked for and it is a topic, or the other way round
+    │   ├── DuplicateSubscription  a durable subscription of this name is in use
+    │   └── OutOfOrder           a send came before the one it follows
     ├── HandlerFailed            the receiver's own code failed while it answered
     ├── Cancelled                given up by whoever asked
+    ├── Stale                    settled too late: the message is no longer this consumer's
+    ├── SessionLost              the session is gone, and cannot be resumed
+    ├── TransferFailed           a very large message did not come through whole
     └── TransactionAborted       the work is undone, and says why
 
 `retryable` says whether another try can help. `from_wire` turns a code that came in an ERROR frame
@@ -40,33 +55,48 @@ from typing import NamedTuple
 __all__ = [
     "CODES",
     "BadCredentials",
+    "BadEntries",
+    "BadName",
+    "BadParameter",
     "BadPattern",
+    "BadSelector",
     "BadTopic",
+    "Blocked",
     "BodyTooLarge",
     "Cancelled",
     "ConfigError",
     "ConnectionLost",
     "ConversationLost",
+    "DestinationDeleted",
     "DuplicateInstance",
+    "DuplicateSubscription",
     "FairleadError",
     "HandlerFailed",
     "HeaderTooLarge",
     "LocalProtocolError",
+    "NoDestination",
+    "NoMessageManager",
     "NoReceiver",
     "NotAllowed",
+    "OutOfOrder",
     "ProtocolError",
     "ReceiverLost",
     "Refused",
     "RemoteProtocolError",
     "RequestTimeout",
     "ServerFull",
+    "SessionLost",
     "ShuttingDown",
     "SlowClient",
+    "Stale",
+    "StoreFull",
     "TooLarge",
     "TooMany",
     "TransactionAborted",
+    "TransferFailed",
     "Unavailable",
     "UnsupportedVersion",
+    "WrongKind",
     "from_wire",
 ]
 
@@ -113,6 +143,10 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer broke the rules; there is no talking on with it."""
+
+
+class BadEntries(RemoteProtocolError, ValueError):
+    """Messages that came for a queue or topic are not well-formed: see docs/durable.md, section 3."""
 
 
 class Unavailable(FairleadError):
@@ -162,6 +196,24 @@ class ServerFull(Unavailable):
     """The server has no room for another connection."""
 
     code = "server-full"
+
+
+class NoMessageManager(Unavailable):
+    """Whoever keeps the queues and topics cannot be reached at the moment."""
+
+    code = "no-message-manager"
+
+
+class Blocked(Unavailable):
+    """The destination has as many messages as it may have; consuming some of them unblocks it."""
+
+    code = "blocked"
+
+
+class StoreFull(Unavailable):
+    """There is no room left on stable storage."""
+
+    code = "store-full"
 
 
 class ShuttingDown(Unavailable):
@@ -243,6 +295,62 @@ class BadPattern(Refused):
     code = "bad-pattern"
 
 
+class BadName(Refused):
+    """Not a name for a destination or a subscription."""
+
+    code = "bad-name"
+
+
+class BadSelector(Refused):
+    """Not a selector: see docs/selectors.md. Where the fault was found is known where the text was read."""
+
+    code = "bad-selector"
+
+    def __init__(
+        self, text: str = "", *, code: str | None = None, line: int = 0, column: int = 0, offset: int = 0
+    ) -> None:
+        super().__init__(text, code=code)
+        self.line = line  # from 1; 0: not known
+        self.column = column  # from 1, in characters
+        self.offset = offset  # from 0, in characters
+
+
+class BadParameter(Refused):
+    """A setting of a destination, of a message or of a consumer has a value it cannot have."""
+
+    code = "bad-parameter"
+
+
+class NoDestination(Refused):
+    """No queue or topic has this name, and nobody asked for it to be made."""
+
+    code = "no-destination"
+
+
+class DestinationDeleted(Refused):
+    """The destination was there when the producer or consumer was opened, and was deleted since."""
+
+    code = "destination-deleted"
+
+
+class WrongKind(Refused):
+    """A queue was asked for where there is a topic, or the other way round."""
+
+    code = "wrong-kind"
+
+
+class DuplicateSubscription(Refused):
+    """A durable subscription of this name is in use, or has another destination or selector."""
+
+    code = "duplicate-subscription"
+
+
+class OutOfOrder(Refused):
+    """A send arrived before the one it follows; what is not confirmed has to be sent again, in order."""
+
+    code = "out-of-order"
+
+
 class HandlerFailed(FairleadError):
     """The receiver's own code failed while it answered; the text is what it said."""
 
@@ -253,6 +361,24 @@ class Cancelled(FairleadError):
     """Given up by whoever asked."""
 
     code = "cancelled"
+
+
+class Stale(FairleadError):
+    """Settled too late: the message was given to somebody else meanwhile, or is gone."""
+
+    code = "stale"
+
+
+class SessionLost(FairleadError):
+    """The session is gone and cannot be resumed; what it had not confirmed may or may not have been done."""
+
+    code = "session-lost"
+
+
+class TransferFailed(FairleadError):
+    """A very large message did not come through whole."""
+
+    code = "transfer-failed"
 
 
 class TransactionAborted(FairleadError):
@@ -310,6 +436,25 @@ CODES: dict[str, Entry] = {
     "receiver-lost": Entry(ReceiverLost, "The receiver is gone before its last response; it may have acted on it."),
     "handler-failed": Entry(HandlerFailed, "The receiver's own code failed while it answered; the text is its."),
     "conversation-lost": Entry(ConversationLost, "The other side of the conversation is gone."),
+    # About queues and topics.
+    "no-message-manager": Entry(
+        NoMessageManager, "Whoever keeps the queues and topics cannot be reached at the moment; try again."
+    ),
+    "no-destination": Entry(NoDestination, "No queue or topic has this name."),
+    "destination-deleted": Entry(DestinationDeleted, "The queue or topic was deleted."),
+    "wrong-kind": Entry(WrongKind, "A queue was asked for and it is a topic, or the other way round."),
+    "bad-name": Entry(BadName, "Not a name for a destination or a subscription."),
+    "bad-parameter": Entry(BadParameter, "A setting has a value it cannot have; the text says which and why."),
+    "bad-selector": Entry(BadSelector, "Not a selector; the text points at the place."),
+    "duplicate-subscription": Entry(
+        DuplicateSubscription, "A durable subscription of this name is in use, or is for something else."
+    ),
+    "blocked": Entry(Blocked, "The destination is full; it takes messages again when some are consumed."),
+    "store-full": Entry(StoreFull, "There is no room left on stable storage; consume messages or make room."),
+    "out-of-order": Entry(OutOfOrder, "A send arrived before the one it follows; send again what is not confirmed."),
+    "stale": Entry(Stale, "Settled too late: the message is no longer this consumer's."),
+    "session-lost": Entry(SessionLost, "The session is gone and cannot be resumed; open a new one."),
+    "transfer-failed": Entry(TransferFailed, "A very large message did not come through whole; the text says why."),
     # About the server.
     "shutting-down": Entry(ShuttingDown, "The server is being stopped.", closes=True),
     "manager-lost": Entry(ConnectionLost, "The connection manager of this connection is gone; connect again.", True),

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from fairlead.client.durable.receipt import Receipt
 from fairlead.client.sync import Connection, connect
+from fairlead.client.sync.deliveries import Consumer, Delivery
+from fairlead.client.sync.queues import Queue, Session, Topic, Transaction
 from fairlead.message import Message
 
-__all__ = ["Connection", "Message", "connect"]
+__all__ = [
+    "Connection",
+    "Consumer",
+    "Delivery",
+    "Message",
+    "Queue",
+    "Receipt",
+    "Session",
+    "Topic",
+    "Transaction",
+    "connect",
+]

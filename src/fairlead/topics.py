@@ -4,6 +4,9 @@ A topic is words joined by dots. In the default style `*` stands for one word, a
 words, `?` for one character of a word. `glob:` and `regex:` choose those styles over the whole topic; there
 `*` and `.` also run over the dots. Expressions are matched in linear time (see `automaton`), so that no
 pattern of one client can hold up the others.
+
+A topic that begins with an underscore is one of the server's own: only a pattern that itself begins with one stands
+for it (CLU-175), so that `>` does not bring the server's log.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from typing import Generic, TypeVar
 from fairlead.automaton import EXPRESSION_LENGTH_MAX, Automaton, BadExpression
 from fairlead.errors import BadPattern, BadTopic
 
-__all__ = ["TOPIC_BYTES_MAX", "Pattern", "PatternIndex", "compile", "validate_pattern", "validate_topic"]
+__all__ = [
+    "TOPIC_BYTES_MAX",
+    "Pattern",
+    "PatternIndex",
+    "compile",
+    "is_reserved",
+    "validate_pattern",
+    "validate_topic",
+]
 
 TOPIC_BYTES_MAX = 512
 GLOB = "glob:"
@@ -41,18 +52,24 @@ def validate_pattern(text: str) -> None:
     compile(text)
 
 
+def is_reserved(text: str) -> bool:
+    """Does this topic or pattern, whatever its style, begin with an underscore?"""
+    return text.removeprefix(GLOB).removeprefix(REGEX).startswith("_")
+
+
 class Pattern:
     """One compiled pattern."""
 
-    __slots__ = ("_test", "is_plain", "text")
+    __slots__ = ("_reserved", "_test", "is_plain", "text")
 
     def __init__(self, text: str, *, is_plain: bool, test: Callable[[str], object]) -> None:
         self.text = text
         self.is_plain = is_plain
+        self._reserved = is_reserved(text)
         self._test = test
 
     def matches(self, topic: str) -> bool:
-        return bool(self._test(topic))
+        return (self._reserved or not topic.startswith("_")) and bool(self._test(topic))
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
@@ -204,11 +221,13 @@ class PatternIndex(Generic[Key]):
 
     def _match_words(self, words: list[str], found: set[Key]) -> None:
         nodes = [self._root]
-        for word in words:
+        for place, word in enumerate(words):
             following = []
+            wild = place > 0 or not word.startswith("_")
             for node in nodes:
-                found |= node.rest
-                for child in (node.children.get(word), node.children.get("*")):
+                if wild:
+                    found |= node.rest
+                for child in (node.children.get(word), node.children.get("*") if wild else None):
                     if child is not None:
                         following.append(child)
             if not following:

@@ -36,7 +36,8 @@ GO_AWAY = 0x48
 class Supervisor:
     """Stands in for the line to the supervisor."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
         self.lost = False
@@ -96,7 +97,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        self.supervisor = Supervisor()
+        self.supervisor = Supervisor(self.store.parent)
         fds = {"dispatched": self.dispatched.fileno(), "wake": self.wake, "wake-router": self.wake_router}
         start = Start("manager", 0, self.config, self.store, 1, 5, 1, "active", fds)
         self.manager = managing.Manager(self.supervisor, start)  # type: ignore[arg-type]

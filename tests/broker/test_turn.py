@@ -158,6 +158,46 @@ def test_wildcards_see_topics_first_used_later(world: World) -> None:
     assert handles(world, uid) == sent[:4]
 
 
+@requirement("CLU-175")
+def test_wildcards_do_not_see_names_with_an_underscore(world: World) -> None:
+    uid, publisher = world.attach(0), world.attach(1)
+    for number, pattern in enumerate([">", "*", "glob:*", "regex:.*", "?LOG"]):
+        world.subscribe(uid, pattern, number)
+    world.run()
+    world.send(publisher, kinds.KIND_PUBLISH, "_LOG")
+    world.run()
+    assert handles(world, uid) == []
+    world.subscribe(uid, "_LOG", 9)
+    sent = world.send(publisher, kinds.KIND_PUBLISH, "_LOG")
+    world.run()
+    assert handles(world, uid) == [sent]
+
+
+def test_what_the_message_manager_broadcasts_reaches_everybody_and_is_from_nobody(world: World) -> None:
+    here, there = world.attach(0), world.attach(1)
+    for uid in (here, there):
+        world.subscribe(uid, "prices.>")
+    world.run()
+    world.clients[0] = 1, 0
+    pair = encode_headers([(":from", "ann")])
+    first = world.send(0, kinds.KIND_PUBLISH, "prices.eur", headers=pair, flags=kinds.FLAG_IDENTITY)
+    bad = world.send(0, kinds.KIND_PUBLISH, "prices..eur")
+    world.clients[0] = 0, 0xFFFFFFFF  # the answer to the bad one goes to no connection
+    world.run()
+    for uid in (here, there):
+        (got,) = world.delivered(uid, kinds.KIND_PUBLISH)
+        assert (got.handle, got.peer) == (first, 0)
+        assert pair in got.content
+        assert got.content[5] & kinds.FLAG_IDENTITY
+    assert world.check_accounting() == {first: 2, bad: 1}
+    assert all(one["uid"] for one in world.routing.summary()["attachments"])
+    world.start_router()
+    world.clients[0] = 1, 0
+    again = world.send(0, kinds.KIND_PUBLISH, "prices.usd")
+    world.run()
+    assert handles(world, here) == [first, again]
+
+
 @requirement("SRV-71")
 @pytest.mark.parametrize("topic", [b"", b"a..b", b"a\x00b", b"\xff", b"a.*", b"x" * 600])
 def test_a_bad_topic_is_told_to_the_sender_and_the_message_deleted(world: World, topic: bytes) -> None:

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from fairlead.cli.user import user_group
 from fairlead.security import users
+from fairlead.security.rules import ACTIONS
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_list_shows_rights_and_no_hashes(path: Path) -> None:
     assert "bob" in shown
     assert "scrypt" not in shown
     report = json.loads(run(path, "list", "--json").output)
-    assert report["users"] == [{"name": "bob", "publish": None, "subscribe": ["a"], "serve": None}]
+    assert report["users"] == [{"name": "bob"} | dict.fromkeys(ACTIONS) | {"subscribe": ["a"]}]
 
 
 def test_clients_without_a_name_have_an_entry_without_a_password(path: Path) -> None:

@@ -48,11 +48,12 @@ def managers_of(server: Server) -> dict[int, int]:
 
 
 def complete(status: dict[str, Any]) -> bool:
-    """Supervisor, two managers, router and dispatcher with their standbys, all ready."""
+    """Supervisor, two managers, message manager, router and dispatcher with their standbys, all ready."""
     found = Counter(one[:2] for one in states(status))
     return found == {
         ("supervisor", "serving"): 1,
         ("manager", "active"): 2,
+        ("message-manager", "active"): 1,
         **{(role, state): 1 for role in ("router", "dispatcher") for state in ("active", "standby")},
     }
 
@@ -280,7 +281,7 @@ async def test_after_the_death_of_everything_the_next_server_says_what_was_lost(
 @pytest.mark.requirement("SRV-128")
 @pytest.mark.requirement("SRV-127", state="half", note="the report while any one process is stopped")
 async def test_suspending_and_resuming_any_process_has_no_lasting_effect(shared: Server) -> None:
-    before = states(await holds(shared, lambda status: len(states(status)) == 9))
+    before = states(await holds(shared, lambda status: len(states(status)) == 10))
     async with Load(shared.url, publishers=8, subscribers=8, rate=1000) as load, Exchanges(shared.url) as exchanges:
         for role, _, pid in before:
             with suspended(pid):

@@ -30,7 +30,7 @@ def test_every_component_is_a_process_of_its_own(server: StandInServer) -> None:
     server.pid("router", "standby")
     server.pid("dispatcher", "standby")
     components = server.status()["components"]
-    assert len({one["pid"] for one in components}) == len(components) == 7
+    assert len({one["pid"] for one in components}) == len(components) == 8
 
 
 def test_it_stops_in_order_and_leaves_nothing(server: StandInServer) -> None:
@@ -100,7 +100,9 @@ def test_updates_follow_each_other_without_waiting_for_the_parked_one(server: St
 def test_update_all_reaches_router_dispatcher_and_managers(server: StandInServer) -> None:
     before = {one["pid"] for one in server.status()["components"] if one["role"] != "supervisor"}
     updates = server.ask("update", component="all")["updates"]
-    assert [one["component"] for one in updates] == ["router", "dispatcher", "manager 0", "manager 1"]
+    assert [one["component"] for one in updates] == [
+        *("router", "dispatcher", "manager 0", "manager 1", "message-manager")
+    ]
     now = {*server.pids("router", "active"), *server.pids("dispatcher", "active"), *server.pids("manager")}
     assert not before & now
 

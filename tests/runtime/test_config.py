@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.cluster.options import Options
+from fairlead.cluster.parameters import Parameters
 from fairlead.errors import ConfigError
 from fairlead.runtime import config as configuration
 from fairlead.runtime.config import (
@@ -20,7 +23,7 @@ from fairlead.runtime.config import (
     to_wire,
     users_path,
 )
-from fairlead.runtime.settings import MANAGERS_MAX, SECTIONS, SETTINGS, Config, value_of
+from fairlead.runtime.settings import MANAGERS_MAX, SECTIONS, SETTINGS, Config, Destination, value_of
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -59,7 +62,7 @@ def test_the_defaults_of_the_specification() -> None:
 def test_every_setting_has_a_sentence_and_a_variable_of_its_own() -> None:
     assert all(setting.description.endswith(".") for setting in SETTINGS.values())
     assert len({setting.variable for setting in SETTINGS.values()}) == len(SETTINGS)
-    assert set(SECTIONS) == set(Config.__struct_fields__) - {"origins"}
+    assert set(SECTIONS) == set(Config.__struct_fields__) - {"origins", "destinations"}
 
 
 def test_the_later_place_wins_and_is_remembered(tmp_path: Path) -> None:
@@ -230,3 +233,60 @@ def test_managers_follow_the_cores_within_what_the_store_can_hold() -> None:
 
 def test_the_public_names_exist() -> None:
     assert all(hasattr(configuration, name) for name in configuration.__all__)
+
+
+def test_destinations_are_tables_with_their_parameters(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        '[destinations."orders.eu"]\nmax_messages = 5\n[destinations.news]\nkind = "topic"\nretain_s = 3600\n',
+    )
+    config = load(path)
+    check(config)
+    orders, news = config.destinations["orders.eu"], config.destinations["news"]
+    assert (orders.kind, orders.parameters()) == ("queue", Parameters(max_messages=5))
+    assert (news.kind, news.parameters()) == ("topic", Parameters(retain_s=3600.0))
+    assert config.origins == {"destinations.orders.eu": str(path), "destinations.news": str(path)}
+    assert from_wire(json.loads(json.dumps(to_wire(config)))) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[destinations.q]\nmax_mesages = 5\n", "did you mean `max_messages`?"),
+        ("[destinations.orders.eu]\nmax_messages = 5\n", 'in quotes: [destinations."orders.eu"]'),
+        ('[destinations.q]\nkind = "stack"\n', "[destinations.q]: "),
+        ("[destinations.q]\nmax_messages = true\n", "[destinations.q]: "),
+        ("[destinations._mine]\n", "underscore"),
+        ('[destinations."a b"]\n', "cannot be a name"),
+        ("[destinations]\nq = 5\n", "[destinations.NAME]"),
+        ("destinations = 5\n", "[destinations.NAME]"),
+        ("[destination.q]\n", "did you mean `destinations`?"),
+    ],
+)
+def test_a_destination_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said.replace("in quotes", "into quotes") in refused(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"messages__low_water_commands": 1000}, "low_water_commands"),
+        ({"messages__low_water_bytes": 9 << 20}, "low_water_bytes"),
+        ({"messages__large_bytes": 4096}, "fragment_bytes"),
+        ({"messages__quota_bytes": 1 << 20}, "four segments"),
+    ],
+)
+def test_settings_of_messages_that_contradict_each_other(values: dict[str, object], said: str) -> None:
+    assert said in unchecked(**values)
+
+
+def test_the_message_managers_own_defaults_are_those_of_the_reference() -> None:
+    settings, options = Config().messages, Options()
+    for field in dataclasses.fields(Options):
+        assert getattr(settings, field.name) == getattr(options, field.name), field.name
+
+
+def test_more_destinations_than_a_packet_holds_are_refused() -> None:
+    many = {f"queue.number.{number}": Destination(max_messages=5) for number in range(2000)}
+    with pytest.raises(ConfigError, match="admin create"):
+        check(msgspec.structs.replace(Config(), destinations=many))

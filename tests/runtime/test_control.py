@@ -13,6 +13,7 @@ from fairlead.runtime import packets
 from fairlead.runtime.child import wait_for_start
 from fairlead.runtime.config import Config, to_wire
 from fairlead.runtime.control import SOCKET_NAME, Control
+from fairlead.runtime.pool import _read_answer
 from fairlead.runtime.rundir import listen_unix
 
 
@@ -140,3 +141,27 @@ def test_descriptors_of_a_peer_that_did_not_finish_are_closed() -> None:
         before = len(os.listdir("/proc/self/fd"))
         assert packets.Receiver(theirs).receive() is None
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_answer_may_be_longer_than_a_packet(gate: Gate, tmp_path: Path) -> None:
+    control = Control(tmp_path, "message-manager", 0)
+    assert control.run_dir == tmp_path
+    control.connect()
+    gate.accept()
+    assert gate.line is not None
+    control.answer(7, ok=True, answer="x" * 1_000_000)
+    received = packets.Receiver(gate.line).receive()
+    assert received is not None
+    assert received.message == {"event": "answer", "number": 7}
+    assert _read_answer(received.fds) == {"ok": True, "answer": "x" * 1_000_000}
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(received.fds["answer"])
+    control._lose()
+    control.answer(8, ok=True)  # nobody is there to hear it
+
+
+def test_an_answer_that_is_none_is_a_no() -> None:
+    assert _read_answer({}) == {}
+    fd = os.memfd_create("noise")
+    os.write(fd, b"noise")
+    assert _read_answer({"answer": fd})["ok"] is False

@@ -43,6 +43,7 @@ def test_every_segment_is_there_and_the_sizes_add_up(store: Path) -> None:
         "connections",
         "counters-router",
         "counters-dispatcher",
+        "counters-message-manager",
     }
     assert sum(path.stat().st_size for path in store.iterdir()) == storehouse.bytes_needed(small(), 2)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import topics
-from fairlead.security.rules import ACTIONS, ANONYMOUS, Rights, Rules, covered
+from fairlead.security.rules import ACTIONS, ANONYMOUS, Action, Rights, Rules, covered
 
 words = st.sampled_from(["a", "b", "ab", "ba"])
 topic_texts = st.lists(words, min_size=1, max_size=4).map(".".join)
@@ -80,7 +80,7 @@ def test_an_absent_list_allows_everything_and_an_empty_one_nothing() -> None:
     assert not rules.allows("bob", "publish", "b")
     assert not rules.allows("bob", "subscribe", "a.b")
     assert rules.allows("bob", "serve", "anything")
-    assert [rules.unrestricted("bob", action) for action in ACTIONS] == [False, False, True]
+    assert [action for action in ACTIONS if rules.unrestricted("bob", action)] == ["serve", "create", "admin"]
 
 
 def test_every_one_of_several_topics_must_be_allowed() -> None:
@@ -107,3 +107,73 @@ def test_answers_are_remembered_but_not_without_bound() -> None:
     for number in range(40_000):
         assert rules.allows("bob", "publish", f"a.{number}")
     assert len(rules._answers) <= 16_384
+
+
+@pytest.mark.requirement("CLU-205", state="half", note="the decision, without a server")
+@pytest.mark.parametrize(
+    ("rights", "action", "name", "allowed"),
+    [
+        (Rights(), "send", "orders", True),
+        (Rights(publish=("a",)), "send", "orders", False),
+        (Rights(publish=("a",), send=("orders",)), "send", "orders", True),
+        (Rights(subscribe=()), "consume", "orders", False),
+        (Rights(subscribe=()), "browse", "orders", False),
+        (Rights(subscribe=(), browse=("orders",)), "browse", "orders", True),
+        (Rights(consume=("a.>",)), "consume", "a.*", True),
+        (Rights(consume=("a.b",)), "consume", "a.*", False),
+        (Rights(publish=(), subscribe=()), "create", "orders", False),
+        (Rights(publish=(), subscribe=("orders",)), "create", "orders", True),
+        (Rights(create=()), "create", "orders", False),
+    ],
+)
+def test_rights_on_destinations(rights: Rights, action: Action, name: str, allowed: bool) -> None:
+    assert Rules({"ann": rights}).allows("ann", action, name) is allowed
+
+
+@pytest.mark.requirement("CLU-205", state="half", note="the decision, without a server")
+def test_names_with_an_underscore_need_a_pattern_with_one() -> None:
+    rules = Rules(
+        {
+            "all": Rights(),
+            "wide": Rights(*[(">", "*", "glob:*", "regex:.*")] * len(ACTIONS)),
+            "own": Rights(*[("_LOG", "_DMQ", "_ADMIN", "_x.>")] * len(ACTIONS)),
+        }
+    )
+    for action in ACTIONS:
+        for name in ("_LOG", "_DMQ", "_ADMIN", "_x.y"):
+            assert not rules.allows("all", action, name)
+            assert not rules.allows("wide", action, name)
+            never = action in ("publish", "send", "create") and name in ("_LOG", "_DMQ")
+            assert rules.allows("own", action, name) is not never
+    assert not rules.allows("wide", "subscribe", "regex:_.*")
+    assert not rules.allows("wide", "subscribe", "_x.>")
+    assert rules.allows("own", "subscribe", "_x.>")
+    assert not rules.allows("own", "subscribe", ">")
+
+
+def test_to_publish_to_the_administrations_topic_is_to_administer() -> None:
+    rules = Rules({"ann": Rights(admin=("_ADMIN",)), "bob": Rights(publish=("_ADMIN",))})
+    assert rules.allows("ann", "publish", "_ADMIN")
+    assert not rules.allows("bob", "publish", "_ADMIN")
+    assert not rules.allows("ann", "publish", "_ADMIN\x1f_LOG")
+
+
+def test_without_users_the_log_and_the_dead_can_be_read_and_the_server_administered() -> None:
+    rules = Rules.open()
+    for action, name in (("consume", "_LOG"), ("browse", "_DMQ"), ("consume", "_DMQ"), ("publish", "_ADMIN")):
+        assert rules.allows("", action, name)  # type: ignore[arg-type]
+    for action, name in (("publish", "_LOG"), ("send", "_DMQ"), ("consume", "_ADMIN"), ("consume", "_other")):
+        assert not rules.allows("", action, name)  # type: ignore[arg-type]
+    assert not Rules({}).allows("", "consume", "_LOG")
+
+
+@given(pattern=pattern_texts, topic=topic_texts)
+def test_no_pattern_without_an_underscore_stands_for_a_name_with_one(pattern: str, topic: str) -> None:
+    reserved = "_" + topic
+    index: topics.PatternIndex[int] = topics.PatternIndex()
+    index.add(pattern, 1)
+    assert not topics.compile(pattern).matches(reserved)
+    assert not index.match(reserved)
+    own = "_" + pattern if pattern[0] not in "*>" else "_a." + pattern
+    index.add(own, 2)
+    assert (2 in index.match("_a." + topic)) == topics.compile(own).matches("_a." + topic)

@@ -1,4 +1,8 @@
-"""Fairlead: the embedded default of `fairlead serve`, with the asyncio client library."""
+"""Fairlead: the embedded default of `fairlead serve`, with the asyncio client library.
+
+Durable: a queue with the defaults; every confirm means that the message is on stable storage. Producer: the library's
+pipelined sender with the harness's window. Consumer: batches as they arrive, acknowledged batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 
-from .base import CONNECTIONS, TRANSIENT, Broker, Client, free_port
+from .base import CONNECTIONS, DURABLE, TRANSIENT, Broker, Client, free_port
 
 PREFACE = b"FLD\n" + struct.pack("<HH", 1, 0)
 FRAME = struct.Struct("<IBBHIIQQ")  # length, kind, flags, topic, headers, number, correlation, peer
@@ -42,6 +46,29 @@ class FairleadClient(Client):
     async def publish_many(self, topic, payloads) -> None:
         await self.connection.publish_many(topic, payloads)
 
+    async def declare_queue(self, queue) -> None:
+        await self.connection.admin.create(destination=queue, kind="queue")
+
+    async def consume(self, queue, on_message) -> None:
+        consumer = await self.stack.enter_async_context(self.connection.queue(queue).consume(prefetch=8192, prefetch_bytes=16 << 20))
+
+        async def read() -> None:
+            async for batch in consumer.batches():
+                for message in batch:
+                    on_message(message.body)
+                consumer.ack_many(batch)
+
+        self.readers.append(asyncio.create_task(read()))
+
+    async def publish_confirmed(self, queue, payload) -> None:
+        await self.connection.queue(queue).send(payload)
+
+    async def produce(self, queue, batches, window) -> None:
+        async with self.connection.queue(queue).sender(window=window) as sender:
+            async for batch in batches:
+                for payload in batch:
+                    await sender.send(payload)
+
     async def respond(self, subject) -> None:
         await self.connection.respond(subject, lambda request: request.body)
 
@@ -52,7 +79,8 @@ class FairleadClient(Client):
 class Fairlead(Broker):
     name = "fairlead"
     client = FairleadClient
-    scenarios = TRANSIENT | CONNECTIONS
+    scenarios = TRANSIENT | DURABLE | CONNECTIONS
+    fsync = "yes: one fdatasync for everything that waits meanwhile"
 
     def start(self) -> dict:
         port = free_port()

@@ -6,7 +6,7 @@ import struct
 
 from fairlead.errors import CODES
 
-__all__ = ["PREFACE", "VERSION", "error_frame", "frame", "ping_frame", "pong_frame", "preface_answer"]
+__all__ = ["PREFACE", "VERSION", "error_frame", "frame", "gone_frame", "ping_frame", "pong_frame", "preface_answer"]
 
 MAGIC = b"FLD\n"
 VERSION = 1
@@ -18,6 +18,7 @@ PING = 0x02
 PONG = 0x03
 ERROR = 0x44
 GO_AWAY = 0x48
+COMMAND = 0x60
 
 
 def frame(
@@ -53,6 +54,11 @@ def ping_frame() -> bytes:
 
 def pong_frame(correlation: int) -> bytes:
     return frame(PONG, correlation=correlation)
+
+
+def gone_frame() -> bytes:
+    """What the message manager hears when a connection that it knows has ended (docs/durable.md, section 2)."""
+    return frame(COMMAND, body=b'{"do":"gone"}')
 
 
 def preface_answer(first: bytes) -> tuple[str, bytes] | None:

@@ -17,6 +17,7 @@ from fairlead.wire.kinds import KIND_FANOUT
 
 TOPICS_SEPARATOR = "\x1f"
 ROUTES_MAX = 65_536
+NOWHERE = 0xFFFFFFFF  # the index of no connection: what is sent there is dropped
 RID_BASE = 1 << 63  # correlations made by the server have the top bit
 
 
@@ -36,7 +37,9 @@ class Routing:
     def __init__(self, made_of: Any = parties, restricted: bool = False) -> None:
         self._made_of = made_of  # where Attachment, Ask and Route come from: plain, or compiled
         self._restricted = restricted  # rules have to be asked before a message goes anywhere
-        self.by_conn: dict[int, parties.Attachment] = {}
+        # Connection 0 is the message manager: what it broadcasts is from nobody, and may go anywhere.
+        self.by_conn: dict[int, parties.Attachment] = {0: made_of.Attachment(0, 0, 0, NOWHERE, "message manager")}
+        self.by_conn[0].live = True
         self.by_uid: dict[int, parties.Attachment] = {}
         self.by_name: dict[str, dict[int, parties.Attachment]] = {}
         self.by_type: dict[str, dict[int, parties.Attachment]] = {}

@@ -21,6 +21,14 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "sub": ("fairlead.cli.traffic", "sub", "Print the messages of topics."),
     "request": ("fairlead.cli.traffic", "request", "Send requests and print the answers."),
     "respond": ("fairlead.cli.traffic", "respond", "Serve requests for a topic."),
+    "send": ("fairlead.cli.messages", "send", "Send messages to a queue, to be kept."),
+    "receive": ("fairlead.cli.messages", "receive", "Take messages from a queue."),
+    "browse": ("fairlead.cli.messages", "browse", "Print the messages of a queue, and leave them there."),
+    "admin": ("fairlead.cli.admin", "admin_group", "Look at queues, topics and sessions, and change them."),
+    "log": ("fairlead.cli.log", "log", "Show the events of a server."),
+    "journal": ("fairlead.cli.journal", "journal_group", "Check and print the files of stored messages."),
+    "backup": ("fairlead.cli.backup", "backup", "Copy everything stored, while the server runs."),
+    "restore": ("fairlead.cli.backup", "restore", "Put such a copy in place."),
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),
     "user": ("fairlead.cli.user", "user_group", "Who may connect, and to do what."),
@@ -70,4 +78,6 @@ def main(**_: Any) -> None:
       fairlead serve                     the server, on 127.0.0.1:7400
       fairlead sub 'demo.>'              in a second terminal
       fairlead pub demo.hello world      in a third
+      fairlead send orders 'one book'    kept until somebody takes it:
+      fairlead receive orders
     """

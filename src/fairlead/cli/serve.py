@@ -38,7 +38,9 @@ def serve(
 ) -> None:
     """Start the server and stay in the foreground; Ctrl-C stops it in order, a second one at once.
 
-    Children of a supervisor that was killed go on serving: `fairlead serve` on the same data directory adopts them.
+    Queues and durable topics are kept in the data directory by the message manager; `--set messages.enabled=false` does
+    without. Children of a supervisor that was killed go on serving: `fairlead serve` on the same data directory adopts
+    them.
 
     \b
     Examples:

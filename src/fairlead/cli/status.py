@@ -6,12 +6,15 @@ import json
 import sys
 import time
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fairlead.cli.options import as_json_option, one_sentence, run_of, which_server
 from fairlead.runtime.admin import answer_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -31,9 +34,10 @@ def status(
     with_connections: bool,
     handle: str | None,
 ) -> None:
-    """Show components, managers, connections, stored messages and the updates so far.
+    """Show components, managers, connections, queues, stored messages and the updates so far.
 
-    Works while router or managers are stopped: everything is read from the state store.
+    Works while router or managers are stopped: everything is read from the state store. `fairlead admin` says more
+    about queues and topics.
 
     \b
     Examples:
@@ -121,6 +125,7 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
             _share(one["down"]),
         )
     console.print(managers, "")
+    show_messages(console, report["messages"])
     if report["updates"]:
         updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
         for one in report["updates"][-10:]:
@@ -164,6 +169,27 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
     console.print(f"[{style}]{faults[0]} accounting faults, {faults[1]} lost wake-ups[/{style}]")
     for note in report["notes"]:
         console.print(f"[yellow]{note}[/yellow]")
+
+
+def show_messages(console: Console, found: dict[str, Any]) -> None:
+    """Queues and durable topics, in a few lines."""
+    if not found["enabled"]:
+        return
+    sync = "on stable storage" if found["sync"] == "always" else "IN MEMORY ONLY"
+    flow = f"{found['blocked']:,} destinations blocked" if found["blocked"] else "nothing blocked"
+    if found["store_full"]:
+        flow = "NO ROOM TO STORE, " + flow
+    console.print(
+        f"[bold]Messages[/bold]\n"
+        f"message manager {found['state']}; {found['destinations']:,} destinations with {found['depth']:,} messages "
+        f"({found['depth_bytes']:,} bytes), {flow}\n"
+        f"{found['sessions']:,} sessions, {found['producers']:,} producers, {found['consumers']:,} consumers; "
+        f"{found['stored']:,} stored, {found['delivered']:,} delivered, {found['settled']:,} settled, "
+        f"{found['dead']:,} dead\n"
+        f"journal: record {found['safe_index']:,} is safe, {found['pending_records']:,} pending; {found['syncs']:,} "
+        f"flushes, the last took {found['last_sync_ns'] / 1e6:.1f} ms; {found['segments']:,} files "
+        f"({found['journal_bytes']:,} bytes); confirmed means {sync}\n"
+    )
 
 
 NUMBERS = {

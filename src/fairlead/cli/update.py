@@ -15,7 +15,9 @@ PATIENCE_S = 120.0
 
 
 @click.command()
-@click.argument("component", type=click.Choice(["router", "dispatcher", "managers", "all", "supervisor"]))
+@click.argument(
+    "component", type=click.Choice(["router", "dispatcher", "managers", "message-manager", "all", "supervisor"])
+)
 @which_server
 @click.option("--python", metavar="PATH", help="The interpreter of another environment, with the version to change to.")
 @as_json_option
@@ -24,7 +26,8 @@ def update(component: str, server: str | None, data: str | None, python: str | N
     """Replace programs of a running server; clients stay connected.
 
     The successor loads before the old program stops, and the old one takes over again if the successor fails. Managers
-    are replaced one after the other: their clients are asked to move to another one, and lose nothing by it.
+    are replaced one after the other: their clients are asked to move to another one, and lose nothing by it. The
+    message manager is stopped and started again, since its journal has one owner; clients stay connected meanwhile.
 
     \b
     Examples:

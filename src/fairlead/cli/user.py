@@ -76,34 +76,28 @@ def user_group() -> None:
 @users_file_options
 def add(
     name: str,
-    publish: list[str],
-    subscribe: list[str],
-    serve: list[str],
     password_stdin: bool,
     as_json: bool,
-    **place: Any,
+    **given: Any,
 ) -> None:
     """Add the user NAME; the password is asked for and not shown.
 
     \b
     Examples:
       fairlead user add pricing --publish 'prices.>' --subscribe 'orders.>'
+      fairlead user add operator --admin _ADMIN --consume '>' --consume _DMQ --consume _LOG
       echo "$SECRET" | fairlead user add robot --password-stdin
     """
     if name == ANONYMOUS:
         raise click.UsageError(f"`{ANONYMOUS}` stands for clients without a name; see `fairlead user allow --help`.")
     check_or_exit(lambda: users.check_name(name))
-    path = users_path(**place)
+    rights = {action: given.pop(action) or None for action in ACTIONS}
+    path = users_path(**given)
     if path.exists() and name in read_or_exit(path).entries:
         raise click.ClickException(
             f"there is a user {name} already; `fairlead user password {name}` changes the password"
         )
-    user = User(
-        hash=hash_password(ask_password(password_stdin)),
-        publish=publish or None,
-        subscribe=subscribe or None,
-        serve=serve or None,
-    )
+    user = User(hash=hash_password(ask_password(password_stdin)), **rights)
     change_or_exit(path, lambda current: current.with_user(name, user))
     report(as_json, f"Added {name} to {path}.", name, path)
 
@@ -155,7 +149,11 @@ def password(name: str, password_stdin: bool, as_json: bool, **place: Any) -> No
 @json_option
 @users_file_options
 def allow(name: str, action: Action, patterns: list[str], how: str | None, as_json: bool, **place: Any) -> None:
-    """Let the user NAME publish to, subscribe to, or serve the topics of these PATTERNS too.
+    """Let the user NAME do this with the topics, queues and durable topics of these PATTERNS too.
+
+    `publish`, `subscribe` and `serve` are about transient messages; `send`, `consume`, `browse` and `create` about
+    queues and durable topics, where `publish` and `subscribe` stand for them if nothing is said. Names with an
+    underscore need a pattern with one: `admin _ADMIN` makes an administrator.
 
     A user who could do everything can do only this afterwards. NAME `anonymous` means clients that give no
     name, where the server lets those in.

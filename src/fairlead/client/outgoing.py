@@ -29,6 +29,9 @@ SERVER_MADE = 1 << 63
 
 SMALL_BYTES = 65_536
 
+COMMAND_FIRST = 1 << 31
+"""Commands of the durable road are numbered from here, so that no answer is taken for that of a subscription."""
+
 
 class Outgoing:
     """The saying half of a session."""
@@ -46,11 +49,17 @@ class Outgoing:
         self._ending: set[int] = set()  # numbers that are being unsubscribed or unregistered
         self._pings: dict[int, Answer] = {}
         self._number = 0
+        self._command = COMMAND_FIRST
         self._correlation = 0
 
     def send(self, frame: bytes) -> None:
         self.out.append(frame)
         self.out_bytes += len(frame)
+
+    def next_command(self) -> int:
+        """A number for a COMMAND, which ties its answer to it."""
+        self._command = COMMAND_FIRST + (self._command + 1) % COMMAND_FIRST
+        return self._command
 
     def take_out(self) -> list[bytes]:
         """The frames to write on the current link now."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.client.dispatch import Sink
+from fairlead.client.durable.road import Road
 from fairlead.client.effects import Drop, Effect, Live, Lost, OpenSuccessor, Switched, Undelivered
 from fairlead.client.link import Link, Phase, control
 from fairlead.client.outgoing import SERVER_MADE, Outgoing, subscribe_frame
@@ -25,7 +26,7 @@ from fairlead.errors import (
     from_wire,
 )
 from fairlead.message import Message
-from fairlead.wire import kinds
+from fairlead.wire import durable, kinds
 from fairlead.wire.handshake import Connect, GoAway, decode
 from fairlead.wire.headers import encode_headers
 from fairlead.wire.kinds import FLAG_LAST
@@ -33,6 +34,7 @@ from fairlead.wire.kinds import FLAG_LAST
 __all__ = ["Session", "as_lost"]
 
 BESIDE_STASH = (kinds.KIND_PING, kinds.KIND_PONG)
+HANDLE_ENDED = ("unknown-number", "destination-deleted")
 NOT_SERVED = "This client does not serve that."
 
 
@@ -57,6 +59,7 @@ class Session(Outgoing):
         self.closed = False
         self.serving: dict[int, Callable[[], object]] = {}  # how to stop what works on a request
         self.inbox: Sink | None = None
+        self.road: Road | None = None
         self._was_live = False
         self._takers: dict[int, Callable[[list[Message]], None]] = {
             kinds.KIND_PUBLISH: self._on_publish,
@@ -69,6 +72,12 @@ class Session(Outgoing):
             kinds.KIND_ASKED: self._on_asked,
             kinds.KIND_LOST: self._on_receiver_lost,
             kinds.KIND_CANCELLED: self._on_cancelled,
+            durable.KIND_ANSWER: self._on_durable,
+            durable.KIND_STORED: self._on_durable,
+            durable.KIND_DELIVER: self._on_durable,
+            durable.KIND_SETTLED: self._on_durable,
+            durable.KIND_DATA: self._on_durable,
+            durable.KIND_NOTICE: self._on_durable,
         }
         self._effects: list[Effect] = []
 
@@ -119,6 +128,8 @@ class Session(Outgoing):
         self.link = self.successor = None
         self.holding = False
         self._fail_all(why)
+        if self.road is not None:
+            self.road.on_disconnected()
         return [*effects, Lost(why)]
 
     def on_tick(self, now_s: float) -> list[Effect]:
@@ -143,6 +154,8 @@ class Session(Outgoing):
         """There will be no further link: everybody who waits is told."""
         self.closed = True
         self._fail_all(error)
+        if self.road is not None:
+            self.road.end(error)
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer(error)
@@ -216,6 +229,8 @@ class Session(Outgoing):
         for number, registered in self.registrations.by_number.items():
             if registered.topic:
                 self.send(control(kinds.KIND_REGISTER, number=number, topic=registered.topic.encode()))
+        if self.road is not None:
+            self.road.on_connected()
         self._effects.append(Live(link, again))
 
     def _on_resumed(self, link: Link) -> None:
@@ -234,6 +249,9 @@ class Session(Outgoing):
         self.link, self.successor = new, None
         self.holding = False
         self._effects.append(Switched(old, new))
+        if self.road is not None:  # for the message manager another manager is another line
+            self.road.on_disconnected()
+            self.road.on_connected()
         stash, new.stash = new.stash, []
         for run in stash:
             self._take(new, run)
@@ -305,6 +323,10 @@ class Session(Outgoing):
             if talk := self.talks.pop(message.correlation, None):
                 talk.fail(ConversationLost("The other side gave the conversation up or is gone."))
 
+    def _on_durable(self, run: list[Message]) -> None:
+        if self.road is not None:
+            self.road.on_frames(run)
+
     def _on_error(self, link: Link, message: Message) -> None:
         code = message.headers.get("code", b"internal").decode(errors="replace")
         error = from_wire(code, message.body.decode(errors="replace"))
@@ -317,6 +339,10 @@ class Session(Outgoing):
                 ping(error)
             else:
                 self._effects.append(Undelivered(error))
+        elif self.road is not None and message.number and self.road.on_error(message.number, error):
+            pass
+        elif code in HANDLE_ENDED and message.number not in self._ending:
+            pass  # a frame of the durable road was on its way when its handle ended
         elif message.number:
             self._answer(message.number, error)
         else:

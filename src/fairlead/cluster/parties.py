@@ -6,12 +6,12 @@ is a number of a connection: what a client writes into the `number` of a frame.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from fairlead.cluster.destination import Destination
+    from fairlead.selector import Selector
 
 AckMode = Literal["auto", "client", "dups-ok", "individual", "transacted"]
 
@@ -28,6 +28,7 @@ class Line:
     handles: dict[int, Producer | Consumer] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)
     next_handle: int = 1
+    gone: bool = False  # it ended; nothing new begins on it
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +45,21 @@ class Session:
     producers: dict[int, Producer] = field(default_factory=dict)  # by destination number
     consumers: dict[int, Consumer] = field(default_factory=dict)  # by handle
     id_first: int = 0  # its block of message id numbers
-    id_last: int = 0
+    id_last: int = 0  # one beyond
     lost_ms: int = 0  # since when nobody holds it
+    secret: bytes = b""  # hash of what a client must know to resume it
+    user: str = ""
+    opened_ms: int = 0
+    older_ids: list[tuple[int, int]] = field(default_factory=list)  # blocks given before: first, one beyond
+    temporary: set[int] = field(default_factory=set)  # numbers of the destinations that die with it
+    stopped: bool = False  # the client asked for no deliveries at all
+
+    def has_ids(self, first: int, count: int) -> bool:
+        """Were these message id numbers given to this session (CLU-92)?"""
+        beyond = first + count
+        return self.id_first <= first <= beyond <= self.id_last or any(
+            low <= first <= beyond <= high for low, high in self.older_ids
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +70,7 @@ class Producer:
     session: Session
     destination: Destination
     told_blocked: bool = False
+    uploads: int = 0  # very large messages of which all is here but not all is on disk; sends wait behind them (CLU-99)
 
 
 @dataclass(slots=True, eq=False)
@@ -66,12 +81,14 @@ class Consumer:
     session: Session
     destination: Destination
     cursor: int = 0  # number of the cursor: 0 is a queue's own
-    selector: Callable[[bytes], bool | None] | None = None  # over the header section and fixed facts, see cluster/select.py
+    selector: Selector | None = None  # compiled when it is attached, see cluster/select.py
     selector_text: str = ""
     no_local: bool = False
     exclusive: bool = False
     browse: bool = False  # looks without locking; ends at the last message there was
+    replay: bool = False  # reads again what is kept, without locking; goes on with what comes
     messages: int = 0  # credit left
     bytes: int = 0
     paused: bool = False  # the client said stop
+    stalled: bool = False  # its link has no room: nothing more until it drains (CLU-102)
     held: int = 0  # messages handed out and not settled

@@ -46,6 +46,18 @@ class Port(Protocol):
     def broadcast(self, destination: Destination, entries: Bytes, link: int) -> None:
         """Hand messages of a topic to the transient subscribers, by way of the manager they came through."""
 
+    def large(self, session: Session, entries: Bytes) -> Bytes:
+        """Entries with LARGE ones among them, for storing: checked, and naming side files as the store numbers them.
+
+        Raises TransferFailed.
+        """
+
+    def large_kept(self, transfer: int) -> None:
+        """A LARGE entry that names this side file is stored: when written, and when read again by `apply`."""
+
+    def large_gone(self, transfer: int) -> None:
+        """… and is gone for good: when written, and when read again. The file goes with the last of them."""
+
     def find(self, name: str) -> Destination | None:
         """Another destination of this message manager."""
 

@@ -22,18 +22,19 @@ HIDDEN: Final = 9  # STORE_RECORD + entries: sent in a transaction; order number
 COMMIT: Final = 10  # COMMIT_RECORD + items: a transaction became effective, all of it
 OUTCOME: Final = 11  # JSON {session, transaction, outcome}: rolled back for good; nobody may commit it any more
 SETTLE: Final = 12  # SETTLE_RECORD + items: acknowledged, dropped, expired, count raised, delayed
-MOVE: Final = 13  # STORE_RECORD + MOVED + entries: stored in one destination and settled in another, in one step
+MOVE: Final = 13  # STORE_RECORD + MOVED per message + entries: stored in one destination, settled in another
 MARK: Final = 14  # MARK_RECORD: up to this order number messages may have been delivered
-PLACE: Final = 15  # PLACE_RECORD: compaction copied messages; they are here now (STORE_RECORD + entries follow)
-FIRE: Final = 16  # FIRE_RECORD + STORE_RECORD + entries: a schedule fell due and made messages
+PLACE: Final = 15  # STORE_RECORD + entries: compaction copied messages; they are here now
+FIRE: Final = 16  # STORE_RECORD + FIRE_RECORD + entries: a schedule fell due and made messages
 CANCEL: Final = 17  # JSON {number, order}: a schedule was cancelled
 TRANSFER: Final = 18  # JSON: a very large message begins, is complete, or is given up
 CONFIG: Final = 19  # JSON {revision, settings}
 PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accepted send number}}; from compaction
 
 STORE_RECORD: Final = struct.Struct("<IIQI20sQQIIQQ20sI")
-"""destination, flags of all entries or-ed, order number of the first (0 in HIDDEN), count, session id, first send number,
-transaction, lowest priority, highest priority, time of sending, time of arrival, id of the first message, bytes of entries."""
+"""destination, flags of all entries or-ed, order number of the first (0 in HIDDEN), count, session id, first send
+number, transaction, lowest priority, highest priority, time of sending, time of arrival, id of the first message,
+bytes of entries. All records with messages (STORE, HIDDEN, MOVE, PLACE, FIRE) begin with it and end with the entries."""
 
 SETTLE_RECORD: Final = struct.Struct("<IIQQ")
 """destination, cursor, transaction or 0, number of items."""

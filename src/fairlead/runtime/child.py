@@ -21,6 +21,7 @@ MODULES: Final = {
     "router": "fairlead.broker.edge.router",
     "dispatcher": "fairlead.broker.edge.dispatcher",
     "manager": "fairlead.broker.edge.manager",
+    "message-manager": "fairlead.cluster.edge.message_manager",
 }
 EXIT_CANNOT_START: Final = 3
 PATIENCE_S: Final = 30.0  # for the supervisor's first command

@@ -15,9 +15,19 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from fairlead.errors import ConfigError
+from fairlead.errors import ConfigError, FairleadError
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
-from fairlead.runtime.settings import MANAGERS_MAX, PREFIX, SECTIONS, SETTINGS, VARIABLES, Config, Setting, value_of
+from fairlead.runtime.settings import (
+    MANAGERS_MAX,
+    PREFIX,
+    SECTIONS,
+    SETTINGS,
+    VARIABLES,
+    Config,
+    Destination,
+    Setting,
+    value_of,
+)
 
 __all__ = [
     "SETTINGS",
@@ -35,6 +45,9 @@ __all__ = [
 ]
 
 
+WIRE_BYTES_MAX = 60_000  # it travels to the processes in one packet
+
+
 def load(
     path: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
@@ -50,9 +63,13 @@ def load(
     origins: dict[str, str] = {}
     if xdg := environ.get("XDG_DATA_HOME"):
         values["server.data"], origins["server.data"] = str(Path(xdg) / "fairlead"), "XDG_DATA_HOME"
+    destinations: dict[str, Destination] = {}
     file = _find_file(path, environ)
     if file is not None:
-        for name, value in _read_file(file):
+        document = _read_document(file)
+        destinations = dict(_destinations(file, document.pop("destinations", {})))
+        origins |= {f"destinations.{name}": str(file) for name in destinations}
+        for name, value in _read_sections(file, document):
             values[name], origins[name] = _convert(SETTINGS[name], value, str(file)), str(file)
     for variable, text in sorted(environ.items()):
         if setting := _from_variable(variable):
@@ -69,7 +86,7 @@ def load(
     for name, value in values.items():
         section, _, key = name.partition(".")
         nested[section][key] = value
-    return msgspec.convert(nested | {"origins": origins}, Config)
+    return msgspec.convert(nested | {"origins": origins, "destinations": msgspec.to_builtins(destinations)}, Config)
 
 
 def to_wire(config: Config) -> dict[str, Any]:
@@ -140,6 +157,26 @@ def check(config: Config) -> None:
             f"[limits] body_max = {limits.body_max} needs [store] arena_bytes of at least {2 * limits.body_max}, "
             "so that a large message does not wait for ever"
         )
+    messages = config.messages
+    for unit in ("commands", "bytes"):
+        low, high = getattr(messages, f"low_water_{unit}"), getattr(messages, f"high_water_{unit}")
+        if low >= high:
+            raise ConfigError(
+                f"[messages] low_water_{unit} = {low} is not below high_water_{unit} = {high}: producers would be "
+                "released before they were blocked"
+            )
+    if len(msgspec.json.encode(config)) > WIRE_BYTES_MAX:
+        raise ConfigError(
+            f"with {len(config.destinations)} destinations the configuration is too long to be handed on; create some "
+            "of them with `fairlead admin create`"
+        )
+    if messages.fragment_bytes > messages.large_bytes:
+        raise ConfigError("[messages] fragment_bytes cannot exceed large_bytes")
+    if messages.quota_bytes and messages.quota_bytes < 4 * messages.segment_bytes:
+        raise ConfigError(
+            f"[messages] quota_bytes = {messages.quota_bytes} has no room for four segments; set it to at least "
+            f"{4 * messages.segment_bytes}, or segment_bytes lower"
+        )
     if store.arena_step_bytes > store.arena_bytes:
         raise ConfigError("[store] arena_step_bytes cannot exceed arena_bytes")
 
@@ -179,15 +216,18 @@ def _find_file(path: str | Path | None, environ: Mapping[str, str]) -> Path | No
     return usual if usual is not None and usual.is_file() else None
 
 
-def _read_file(file: Path) -> Iterator[tuple[str, object]]:
+def _read_document(file: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {file}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {file}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
+
+
+def _read_sections(file: Path, document: dict[str, Any]) -> Iterator[tuple[str, object]]:
     for section, table in document.items():
         if section not in SECTIONS:
             raise ConfigError(f"{file}: {_unknown_section(section, table)}")
@@ -197,6 +237,29 @@ def _read_file(file: Path) -> Iterator[tuple[str, object]]:
             if f"{section}.{key}" not in SETTINGS:
                 raise ConfigError(f"{file}: {_unknown_key(section, key)}")
             yield f"{section}.{key}", value
+
+
+def _destinations(file: Path, tables: object) -> Iterator[tuple[str, Destination]]:
+    """Every `[destinations.NAME]` of the file."""
+    if not tables:
+        return
+    from fairlead.cluster.names import check_name  # only with such a section: much comes with it
+
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(f"{file}: write one [destinations.NAME] a queue or topic, and its parameters below it")
+    known = list(Destination.__struct_fields__)
+    for name, table in tables.items():
+        where = f"{file}: [destinations.{name}]"
+        for key, value in table.items():
+            if isinstance(value, dict):
+                raise ConfigError(f'{where}: put a name with dots into quotes: [destinations."{name}.{key}"]')
+            if key not in known:
+                raise ConfigError(f"{where} has no key `{key}`{_nearest(key, known)}")
+        try:
+            check_name(name)
+            yield name, msgspec.convert(table, Destination)
+        except (msgspec.ValidationError, FairleadError) as error:
+            raise ConfigError(f"{where}: {error}") from None
 
 
 def _from_variable(variable: str) -> Setting | None:
@@ -219,7 +282,7 @@ def _unknown_section(section: str, value: object) -> str:
         owners = [s.section for s in SETTINGS.values() if s.key == section]
         if owners:
             return f"`{section}` belongs under [{owners[0]}]"
-    return f"there is no section [{section}]{_nearest(section, list(SECTIONS))}"
+    return f"there is no section [{section}]{_nearest(section, [*SECTIONS, 'destinations'])}"
 
 
 def _unknown_key(section: str, key: str) -> str:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from fairlead.runtime import packets
 from fairlead.runtime.config import Config, from_wire
 from fairlead.runtime.rundir import short_path
@@ -105,6 +107,11 @@ class Control:
         self._sock = sock
         self._receiver = packets.Receiver(sock)
 
+    @property
+    def run_dir(self) -> Path:
+        """Where the sockets of this server are."""
+        return self._run_dir
+
     def fileno(self) -> int:
         """The descriptor to wait on, or -1 while the supervisor is gone."""
         return -1 if self._sock is None else self._sock.fileno()
@@ -156,6 +163,20 @@ class Control:
     def log(self, level: str, text: str) -> None:
         """A line the operator should see."""
         self.send("log", level=level, text=text)
+
+    def answer(self, number: int, **facts: Any) -> None:
+        """Answer a question that came as the command `admin`; of any length, since it travels as a file in memory."""
+        fd = os.memfd_create("answer", os.MFD_CLOEXEC)
+        with open(fd, "wb") as file:
+            file.write(msgspec.json.encode(facts))
+            file.flush()
+            if self._sock is not None:
+                try:
+                    packets.send(self._sock, {"event": "answer", "number": number}, {"answer": fd})
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._lose()
 
     def tick(self, now_s: float) -> bool:
         """While the supervisor is gone, look for a new one now and then. True: found, `fileno` is new."""

@@ -43,6 +43,15 @@ class ManagerCounter(Counter):
     WAKEUPS = 14, "Times the eventfd ended a wait."
     LOOP_PROGRESS = 15, "Turns of the duty cycle; stands still when the process hangs."
     STOPS = 16, "Times reading of clients was stopped at the limit."
+    DURABLE_IN = 17, "Frames handed to the message manager."
+    DURABLE_OUT = 18, "Frames of the message manager handed to client connections."
+    DIVERTED = 19, "Transient publishes to names of the message manager."
+    LINK_STRAYS = 20, "Frames of the message manager for connections that had ended."
+    LINK_DROPPED = 21, "Frames dropped because there was no message manager; their senders were told."
+    LINK_CHOKES = 22, "Times clients were not read because the message manager did not keep up."
+    LINK_WAITING = 23, "Bytes waiting for the message manager now."
+    LINKED = 24, "1 while the link to the message manager is up, else 0."
+    DENIED = 25, "Operations on destinations that the user had no right to."
 
 
 class RouterCounter(Counter):
@@ -76,10 +85,51 @@ class DispatcherCounter(Counter):
     SWEPT = 5, "Entries handed over but never adopted, freed again."
 
 
+class MessageManagerCounter(Counter):
+    """What the message manager counts."""
+
+    LOOP_PROGRESS = 0, "Turns of the duty cycle; stands still when the process hangs."
+    COMMANDS = 1, "Commands taken from the links."
+    DROPPED = 2, "Commands for a handle or connection that is not known, or that made no sense."
+    STORED = 3, "Messages stored."
+    STORED_BYTES = 4, "Bytes of these."
+    DELIVERED = 5, "Messages handed to consumers."
+    DELIVERED_BYTES = 6, "Bytes of these."
+    SETTLED = 7, "Messages settled by consumers."
+    REPEATS = 8, "Sends that had been stored before and were not stored again."
+    REFUSED = 9, "Sends that were refused."
+    EXPIRED = 10, "Messages that expired."
+    DEAD = 11, "Messages moved to a dead message queue."
+    COMMITS = 12, "Transactions committed."
+    ROLLBACKS = 13, "Transactions rolled back."
+    DESTINATIONS = 14, "Queues and topics now."
+    DEPTH = 15, "Messages waiting in all of them now."
+    DEPTH_BYTES = 16, "Bytes of these."
+    SESSIONS = 17, "Sessions now, those that wait to be resumed among them."
+    CONSUMERS = 18, "Consumers now."
+    PRODUCERS = 19, "Producers now."
+    LINKS = 20, "Connection managers linked now."
+    BLOCKED = 21, "Destinations whose producers are blocked now."
+    TASKS_WAITING = 22, "Commands waiting in command queues now."
+    SAFE_INDEX = 23, "Newest record of the journal that is on stable storage."
+    PENDING_RECORDS = 24, "Records not there yet."
+    SYNCS = 25, "Flushes of the journal to stable storage."
+    LAST_SYNC_NS = 26, "How long the newest one took."
+    SEGMENTS = 27, "Files of the journal."
+    JOURNAL_BYTES = 28, "Bytes of these."
+    CHECKPOINTS = 29, "Checkpoints finished."
+    TICK_GAP_MAX_NS = 30, "The longest time between two turns while there was work."
+    STORE_FULL = 31, "1 while nothing can be stored for lack of room, else 0."
+    RECOVERY_NS = 32, "How long reading the journal took at the newest start."
+    WORK_WAITING = 33, "1 while something waits to be done; with LOOP_PROGRESS standing still the process is frozen."
+    EVENTS_DROPPED = 34, "Event log lines dropped because the log could not keep up."
+
+
 COUNTERS: dict[str, type[Counter]] = {
     "manager": ManagerCounter,
     "router": RouterCounter,
     "dispatcher": DispatcherCounter,
+    "message-manager": MessageManagerCounter,
 }
 
 

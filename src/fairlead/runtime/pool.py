@@ -1,8 +1,9 @@
-"""Who is in which post: one active router, one active dispatcher, a warm standby of each, and the managers.
+"""Who is in which post: router and dispatcher, a warm standby of each, the managers, and the message manager.
 
 A post is never left empty for longer than it takes: when the active one dies, the standby is activated at once and a
 new standby started; when a manager dies, a successor gets the same rings. `restart` says when to give up. Live
-updates (`replacing`) and moves of managers (`moving`) take a post over while they last.
+updates (`replacing`), moves of managers (`moving`) and restarts (`restarting`) take a post over while they last. The
+message manager has no standby, since its journal has one owner; without it everything transient goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from fairlead.runtime import children, packets, restart
 from fairlead.runtime.children import Child
 from fairlead.runtime.config import Config, to_wire
@@ -22,7 +25,10 @@ from fairlead.runtime.plumbing import Plumbing
 from fairlead.runtime.rundir import ChildNote, write_note
 
 REPLACED_LIVE = ("router", "dispatcher")
+MESSAGE_MANAGER = "message-manager"
 SETTLE_S = 0.02
+STOP_S = 5.0
+FLUSH_S = 30.0  # what a message manager has for its last flush
 
 
 class Holder(Protocol):
@@ -72,6 +78,7 @@ class Pool:
         on_ready: Callable[[], None],
         on_halt: Callable[[str], None],
         on_takeover: Callable[[Child, Child], None],
+        on_answer: Callable[[int, dict[str, Any]], None],
     ) -> None:
         self._loop = loop
         self._log = log
@@ -84,13 +91,16 @@ class Pool:
         self._on_ready = on_ready
         self._on_halt = on_halt
         self._on_takeover = on_takeover
+        self._on_answer = on_answer
         self._predecessors: dict[Child, Child] = {}  # who takes over from whom after a death
         self.generation = 0
         self.ready = False
         self.stopping = False
         self.children: dict[int, Child] = {}
         self.adoptable: dict[int, ChildNote] = {}
-        self.posts: dict[str, Post] = {role: Post(role, 0, python) for role in REPLACED_LIVE}
+        self.posts: dict[str, Post] = {role: Post(role, 0, python) for role in (*REPLACED_LIVE, MESSAGE_MANAGER)}
+        if not config.messages.enabled:
+            self.posts[MESSAGE_MANAGER].halted = "switched off by [messages] enabled"
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
     # --- Filling posts --------------------------------------------------------------------------------------------
@@ -135,7 +145,7 @@ class Pool:
             self._after_end(post, restart.CANNOT_START, 0.0)
             return None
         self._register(child)
-        self._loop.call_after(self.config.limits.ready_s, lambda: self._check_ready(child))
+        self._loop.call_after(self._ready_within_s(post), lambda: self._check_ready(child))
         return child
 
     def _register(self, child: Child) -> None:
@@ -143,9 +153,14 @@ class Pool:
         self._loop.watch(child.pidfd, lambda: self._on_end(child))
         self.write_note()
 
+    def _ready_within_s(self, post: Post) -> float:
+        """A message manager reads its journal first."""
+        return self.config.messages.recovery_s if post.role == MESSAGE_MANAGER else self.config.limits.ready_s
+
     def _check_ready(self, child: Child) -> None:
         if child.pid in self.children and not child.ready_s and not child.told:
-            self._log.error(child.name, f"was not ready within {self.config.limits.ready_s:g} s", pid=child.pid)
+            within_s = self._ready_within_s(self.post_of(child))
+            self._log.error(child.name, f"was not ready within {within_s:g} s", pid=child.pid)
             child.kill()
 
     def _check_active(self, child: Child) -> None:
@@ -258,10 +273,10 @@ class Pool:
                 child.sock.close()
                 child.sock = child.receiver = None
                 return
-            self._on_event(child, received.message)
+            self._on_event(child, received)
 
-    def _on_event(self, child: Child, message: dict[str, Any]) -> None:
-        post = self.post_of(child)
+    def _on_event(self, child: Child, received: packets.Received) -> None:
+        post, message = self.post_of(child), received.message
         match message.get("event"):
             case "ready":
                 self._on_child_ready(post, child)
@@ -282,6 +297,8 @@ class Pool:
                 self._log.write(
                     str(message.get("level", "info")), child.name, str(message.get("text", "")), pid=child.pid
                 )
+            case "answer":
+                self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
             case "failed":
                 child.failure = str(message.get("text", ""))
                 self._log.error(child.name, f"cannot go on: {child.failure}", pid=child.pid)
@@ -303,10 +320,15 @@ class Pool:
 
     def check_all_ready(self) -> None:
         """Once every post has somebody ready in it, the server is ready and gets its standbys."""
-        if not self.ready and not self.stopping and all(p.active and p.active.ready_s for p in self.all_posts()):
+        if not self.ready and not self.stopping and all(self._is_served(post) for post in self.all_posts()):
             self.ready = True
             self._on_ready()
             self.fill_all()
+
+    def _is_served(self, post: Post) -> bool:
+        if post.role == MESSAGE_MANAGER and post.halted:
+            return True  # the server does what it can without
+        return post.active is not None and post.active.ready_s > 0
 
     def tell_of_manager(self, command: str, manager: int) -> None:
         """Router and dispatcher, active and standby, hear that a manager was replaced or is given up."""
@@ -382,6 +404,10 @@ class Pool:
             self._log.error(post.name, f"given up, the other managers go on: {reason}")
             self.tell_of_manager("exclude", post.index)
             return
+        if post.role == MESSAGE_MANAGER:
+            self._log.error(post.name, f"given up, there are no queues and durable topics without it: {reason}")
+            self.check_all_ready()
+            return
         self._on_halt(f"The {post.name} does not work: {post.halted}. {reason.capitalize()}.")
 
     def dismiss(self, child: Child) -> None:
@@ -390,7 +416,8 @@ class Pool:
         child.state = "stopping"
         if not child.send("stop"):
             child.kill()
-        self._loop.call_after(5.0, lambda: child.kill() if child.pid in self.children else None)
+        patience_s = FLUSH_S if child.role == MESSAGE_MANAGER else STOP_S
+        self._loop.call_after(patience_s, lambda: child.kill() if child.pid in self.children else None)
 
     # --- Notes ----------------------------------------------------------------------------------------------------
     def post_of(self, child: Child) -> Post:
@@ -400,3 +427,17 @@ class Pool:
         """For a supervisor that finds our children without us."""
         notes = [note for child in self.children.values() if (note := child.note()) is not None]
         write_note(self._run / "children.json", notes)
+
+
+def _read_answer(fds: dict[str, int]) -> dict[str, Any]:
+    """What a child put into the file it sent; whatever else came with it is closed."""
+    answer = b"{}"
+    for name, fd in fds.items():
+        with open(fd, "rb") as file:
+            if name == "answer":
+                file.seek(0)
+                answer = file.read()
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"ok": False, "error": "The answer could not be read."}

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from fairlead.cluster.parameters import Kind, Parameters
+
 PREFIX = "FAIRLEAD_"
 MANAGERS_MAX = 30  # as many as fit into the router's commit record, see docs/store.md
 
@@ -272,6 +274,147 @@ class Requests(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "fewest-outstanding"
 
 
+class Messages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Queues and durable topics: the message manager and its journal."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Start a message manager. Without one there are no queues and no durable topics; everything "
+            "transient works."
+        ),
+    ] = True
+    site_id: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="Part of every message id. Give installations whose messages meet different numbers, in case "
+            "their hosts have the same private address.",
+        ),
+    ] = 0
+    sync: Annotated[
+        Literal["always", "memory"],
+        Meta(
+            description="`always`: what is confirmed is on stable storage. `memory`: confirmed when handed to the "
+            "kernel, which survives a crash of the process but not of the machine; `status` says so."
+        ),
+    ] = "always"
+    flush_wait_ms: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            description="How long a flush may wait for company while another is under way. Higher makes larger "
+            "batches on slow disks, and later confirms.",
+        ),
+    ] = 2.0
+    segment_bytes: Annotated[
+        int,
+        Meta(
+            ge=1048576,
+            le=1 << 34,
+            description="Bytes of one file of the journal. A file is reused once nothing in it is needed: larger ones "
+            "cost fewer files and hold room for longer.",
+        ),
+    ] = 67108864
+    quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes the journal may take on disk; producers are blocked at it, consumers go on. 0: what "
+            "the file system has.",
+        ),
+    ] = 0
+    checkpoint_bytes: Annotated[
+        int,
+        Meta(
+            ge=1048576,
+            description="A checkpoint is begun after so many bytes of journal. Lower makes restarts quicker and "
+            "writes more.",
+        ),
+    ] = 268435456
+    checkpoint_s: Annotated[
+        float, Meta(gt=0, description="And after so much time, if anything was written since the last one.")
+    ] = 600.0
+    cache_bytes: Annotated[
+        int,
+        Meta(
+            ge=1048576,
+            description="Memory for messages on their way. Consumers that are further behind than this read from disk.",
+        ),
+    ] = 67108864
+    large_bytes: Annotated[
+        int,
+        Meta(
+            ge=4096,
+            le=1048576,
+            description="Messages longer than this travel in fragments and are kept in files of their own.",
+        ),
+    ] = 1048576
+    fragment_bytes: Annotated[
+        int,
+        Meta(
+            ge=4096,
+            le=1048576,
+            description="Bytes of one fragment of such a message. Smaller ones mix better with other traffic of the "
+            "same connection, larger ones cost less.",
+        ),
+    ] = 262144
+    window_messages: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Messages a client may have sent without a confirm. Higher hides longer flushes and costs "
+            "memory in client and server.",
+        ),
+    ] = 10000
+    window_bytes: Annotated[int, Meta(ge=65536, description="The same in bytes. The lower of both counts.")] = 8388608
+    high_water_commands: Annotated[
+        int,
+        Meta(ge=1, description="Commands waiting for one destination or session at which its producers are blocked."),
+    ] = 1000
+    low_water_commands: Annotated[
+        int, Meta(ge=0, description="They are released below this. Closer to the high mark means more signals.")
+    ] = 500
+    high_water_bytes: Annotated[int, Meta(ge=65536, description="The same as `high_water_commands`, in bytes.")] = (
+        8388608
+    )
+    low_water_bytes: Annotated[int, Meta(ge=0, description="The same as `low_water_commands`, in bytes.")] = 4194304
+    resend_retention_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="How long a lost session can be resumed, and the outcome of its transactions be asked for. "
+            "Longer keeps more of them in memory and journal.",
+        ),
+    ] = 600.0
+    pool_threads: Annotated[
+        int, Meta(ge=0, le=1024, description="Threads for blocking work; 0 means four per core, at least eight.")
+    ] = 0
+    recovery_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Time the message manager has for reading its journal after a start before it counts as "
+            "hanging. The server is ready only after it.",
+        ),
+    ] = 600.0
+    faults: Annotated[
+        str,
+        Meta(description="For tests of the server itself: faults to provoke in the journal. Leave empty."),
+    ] = ""
+
+
+class Destination(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `[destinations.NAME]`: created at start if it is not there, and given these parameters."""
+
+    kind: Kind = "queue"
+
+    def parameters(self) -> Parameters:
+        return Parameters(**{name: getattr(self, name) for name in Parameters.__struct_fields__})
+
+
 class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may connect, and how the line is protected."""
 
@@ -316,8 +459,10 @@ class Config(Struct, frozen=True, kw_only=True):
     fairness: Fairness = Fairness()
     store: Store = Store()
     requests: Requests = Requests()
+    messages: Messages = Messages()
     security: Security = Security()
     log: Log = Log()
+    destinations: dict[str, Destination] = {}
     origins: dict[str, str] = {}
 
 
@@ -327,6 +472,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "fairness": Fairness,
     "store": Store,
     "requests": Requests,
+    "messages": Messages,
     "security": Security,
     "log": Log,
 }

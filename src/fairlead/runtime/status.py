@@ -105,6 +105,7 @@ class Status(msgspec.Struct, kw_only=True):
     managers: list[ManagerStatus]
     router: dict[str, int]
     dispatcher: dict[str, int]
+    messages: dict[str, Any]  # the message manager: its state, its sync mode and its counters
     stored: int
     stored_bytes: int
     message: dict[str, Any] | None  # what is known of the handle asked for
@@ -125,6 +126,7 @@ class StoreView(msgspec.Struct, kw_only=True):
     managers: list[ManagerStatus]
     router: dict[str, int]
     dispatcher: dict[str, int]
+    messages: dict[str, int]
     message: dict[str, Any] | None
     routing: dict[str, Any]
     notes: list[str]
@@ -191,6 +193,7 @@ def look(peek: Peek, handle: int | None = None, *, brief: bool = False) -> Store
         managers=managers,
         router=peek.counters("router").as_dict(),
         dispatcher=peek.counters("dispatcher").as_dict(),
+        messages=peek.counters("message-manager").as_dict(),
         message=message,
         routing=routing,
         notes=notes,

@@ -31,7 +31,7 @@ def bytes_needed(config: Config, managers: int) -> int:
     rings = 2 * managers * layout.ring_bytes(config.fairness.queue_bytes)
     arenas = managers * layout.arena_plan(_blocks(config)).size
     table = layout.connections_bytes(managers, config.limits.connections_per_manager)
-    return rings + arenas + table + layout.routing_bytes(_area_bytes(config)) + (managers + 2) * layout.COUNTERS_BYTES
+    return rings + arenas + table + layout.routing_bytes(_area_bytes(config)) + (managers + 3) * layout.COUNTERS_BYTES
 
 
 def create(directory: Path, config: Config, *, managers: int, mode: int, server_id: int, unix_s: int) -> None:
@@ -73,7 +73,7 @@ def create(directory: Path, config: Config, *, managers: int, mode: int, server_
         )
         made.append(table)
         ConnectionTable(table.view).begin_uids(unix_s)
-        for role in ("router", "dispatcher"):
+        for role in ("router", "dispatcher", "message-manager"):
             made.append(segment.create_counters(directory / layout.counters_name(role), index=0, **common))
     except BaseException:
         segment.remove_directory(directory)
@@ -81,6 +81,13 @@ def create(directory: Path, config: Config, *, managers: int, mode: int, server_
     finally:
         for one in made:
             one.close()
+
+
+def complete(directory: Path, *, mode: int, server_id: int) -> None:
+    """Add to a running server's store the segment that an earlier version did not make."""
+    path = directory / layout.counters_name("message-manager")
+    if not path.exists():
+        segment.create_counters(path, index=0, mode=mode, server_id=server_id).close()
 
 
 def _blocks(config: Config) -> int:

@@ -29,13 +29,15 @@ from fairlead.runtime.admin import AdminServer, Asker
 from fairlead.runtime.children import Child, adopt
 from fairlead.runtime.config import Config
 from fairlead.runtime.control import SOCKET_NAME
-from fairlead.runtime.counters import DispatcherCounter, ManagerCounter, RouterCounter
+from fairlead.runtime.counters import DispatcherCounter, ManagerCounter, MessageManagerCounter, RouterCounter
 from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
 from fairlead.runtime.plumbing import Plumbing
-from fairlead.runtime.pool import REPLACED_LIVE, Pool, Post
+from fairlead.runtime.pool import MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
+from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
+from fairlead.runtime.restarting import Restarting
 from fairlead.runtime.status import Component, Status, UpdateRecord, look
 from fairlead.runtime.version import VERSION
 from fairlead.runtime.watch import Watch
@@ -49,6 +51,7 @@ ADOPTION_S: Final = 2.0
 WATCH_S: Final = 0.5
 STOP_S: Final = 5.0
 UPDATES_KEPT: Final = 100
+STOPPED_LAST: Final = (MESSAGE_MANAGER, "router")  # after those who speak with clients, in this order
 EXIT_OK, EXIT_HALTED, EXIT_CONFIG = 0, 1, 2
 
 
@@ -95,6 +98,7 @@ class Supervisor:
         self._updates: list[UpdateRecord] = []
         self._port_notes: list[Path] = []
         self._stop_askers: list[Asker] = []
+        self._questions = Questions(self._loop)
 
     def run(self) -> int:
         segment.make_directory(self._run)
@@ -125,10 +129,12 @@ class Supervisor:
             on_ready=self._on_ready,
             on_halt=self._on_halt,
             on_takeover=self._on_takeover,
+            on_answer=self._questions.on_answer,
         )
         frozen_s = self._config.limits.frozen_s
         self._watches = {role: Watch(frozen_s) for role in REPLACED_LIVE}
         self._ring_watches = [Watch(frozen_s) for _ in range(note.managers)]
+        self._messages_watch = Watch(2 * frozen_s)
         self._handover_watches = [Watch(frozen_s) for _ in range(note.managers)]
         self._gate = rundir.listen_unix(self._run / SOCKET_NAME, socket.SOCK_SEQPACKET)
         self._loop.watch(self._gate.fileno(), self._on_connect)
@@ -203,6 +209,7 @@ class Supervisor:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             self._updates = msgspec.json.decode((self._run / "updates.json").read_bytes(), type=list[UpdateRecord])
         self._log.info("supervisor", f"adopting {len(left)} processes of the running server")
+        storehouse.complete(self._store, mode=MODE, server_id=self._note.server_id)
         wanted = self._config.server.managers
         if wanted and wanted != self._note.managers:
             self._log.warning("supervisor", f"the running server has {self._note.managers} managers and keeps them")
@@ -273,6 +280,12 @@ class Supervisor:
             child = self._pool.posts[role].active
             waits = work[role] and child is not None and child.state == "active"
             if watch.look(progress[role], waits, now_s) and child is not None:
+                self._kill_frozen(child)
+        child = self._pool.posts[MESSAGE_MANAGER].active
+        if child is not None and child.ready_s and child.state == "active":
+            # It turns its wheel whether it has work or not; before it is ready it reads its journal.
+            turns = self._peek.counters(MESSAGE_MANAGER).get(MessageManagerCounter.LOOP_PROGRESS)
+            if self._messages_watch.look(turns, True, now_s):
                 self._kill_frozen(child)
         for i in managers:
             child = self._pool.managers[i].active
@@ -354,6 +367,8 @@ class Supervisor:
                 case "stop":
                     self._stop_askers.append(asker)
                     self._stop("asked to stop")
+                case "admin":
+                    self._ask_message_manager(asker, question)
                 case "reexec":
                     self._begin_reexec(asker, question.get("python"))
                 case _:
@@ -365,6 +380,16 @@ class Supervisor:
         self._log.info("supervisor", "users and rules are read again")
         for child in self._pool.children.values():
             child.send("reload")
+
+    def _ask_message_manager(self, asker: Asker, question: dict[str, Any]) -> None:
+        """Pass an administration command on; the same handlers as behind `_ADMIN` answer it (CLU-185)."""
+        child = self._pool.posts[MESSAGE_MANAGER].active
+        if child is None or not child.ready_s:
+            raise ConfigError("There is no message manager in service.")
+        args = question.get("args") or {}
+        if not isinstance(args, dict):
+            raise ConfigError("`args` is an object.")
+        self._questions.ask(child, asker, str(question.get("name", "")), args)
 
     def _python(self, path: str | None) -> str:
         """The interpreter to start a successor with."""
@@ -379,14 +404,21 @@ class Supervisor:
         names = {
             "router": ["router"],
             "dispatcher": ["dispatcher"],
+            MESSAGE_MANAGER: [MESSAGE_MANAGER],
             "managers": [f"manager {i}" for i in range(self._note.managers)],
         }
         names["all"] = names["router"] + names["dispatcher"] + names["managers"]
+        if self._pool.posts[MESSAGE_MANAGER].active is not None:
+            names["all"] += names[MESSAGE_MANAGER]
         if component == "supervisor":
             self._begin_reexec(asker, python)
             return
         if component not in names:
-            raise ConfigError(f"There is no component {component!r}; choose router, dispatcher, managers or all.")
+            raise ConfigError(
+                f"There is no component {component!r}; choose router, dispatcher, managers, {MESSAGE_MANAGER} or all."
+            )
+        if component == MESSAGE_MANAGER and not self._config.messages.enabled:
+            raise ConfigError("This server has no message manager: [messages] enabled is false.")
         self._update_next(asker, names[component], self._python(python), [])
 
     def _update_next(self, asker: Asker, names: list[str], python: str, done: list[UpdateRecord]) -> None:
@@ -426,6 +458,8 @@ class Supervisor:
                 asker.refuse("A manager's clients move to another manager, and there is only one; start two or more.")
                 return
             Moving(self._pool, self._loop, post, python, time.time_ns(), True, on_decided)
+        elif role == MESSAGE_MANAGER:
+            Restarting(self._pool, self._loop, post, python, time.time_ns(), on_decided)
         else:
             Replacing(self._pool, self._loop, post, python, time.time_ns(), on_decided)
 
@@ -494,6 +528,7 @@ class Supervisor:
             managers=seen.managers,
             router=seen.router,
             dispatcher=seen.dispatcher,
+            messages=self._messages_status(seen.messages),
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,
@@ -507,6 +542,11 @@ class Supervisor:
             notes=seen.notes,
         )
 
+    def _messages_status(self, counters: dict[str, int]) -> dict[str, Any]:
+        settings, post = self._config.messages, self._pool.posts[MESSAGE_MANAGER]
+        state = post.active.state if post.active is not None else f"none: {post.halted}" if post.halted else "none"
+        return {"enabled": settings.enabled, "state": state, "sync": settings.sync, **counters}
+
     # --- Ending ---------------------------------------------------------------------------------------------------
     def _on_halt(self, sentence: str) -> None:
         """Something cannot be made to work: end with a sentence instead of spinning."""
@@ -516,23 +556,27 @@ class Supervisor:
             self._stop("halted")
 
     def _stop(self, why: str) -> None:
-        """In order: dispatchers and managers first, so that clients hear of it, then the routers."""
+        """In order: dispatchers and managers first, so that clients hear of it, the message manager, the routers."""
         if self._stage in ("stopping", "stopping routers"):
             return
         self._log.info("supervisor", f"stopping: {why}")
         self._stage = "stopping"
         self._pool.stopping = True
+        self._last = list(STOPPED_LAST)
         for child in list(self._pool.children.values()):
-            if child.role != "router":
+            if child.role not in STOPPED_LAST:
                 self._pool.dismiss(child)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
         children = self._pool.children.values()
-        if self._stage == "stopping" and all(child.role == "router" for child in children):
-            self._stage = "stopping routers"
+        while self._stage == "stopping" and self._last and all(child.role in self._last for child in children):
+            role, *self._last = self._last
             for child in list(children):
-                self._pool.dismiss(child)
+                if child.role == role:
+                    self._pool.dismiss(child)
+        if self._stage == "stopping" and not self._last:
+            self._stage = "stopping routers"
         if self._stage == "stopping routers" and not children:
             self._loop.stop()
             return
@@ -565,7 +609,7 @@ class Supervisor:
             sock.close()
         self._plumbing.close()
         segment.remove_directory(self._store)
-        for name in ("server.json", "children.json", "updates.json", SOCKET_NAME, "admin.sock"):
+        for name in ("server.json", "children.json", "updates.json", SOCKET_NAME, "admin.sock", "mm-0.sock"):
             (self._run / name).unlink(missing_ok=True)
         for path in self._port_notes:
             path.unlink(missing_ok=True)

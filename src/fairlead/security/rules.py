@@ -1,9 +1,17 @@
-"""What a user may do: publish to, subscribe to, or serve a topic. Asked per topic, answered from lists of patterns.
+"""What a user may do with a topic or a destination. Asked per name, answered from lists of patterns.
 
 A list that is absent allows everything, an empty one nothing. The surprising part is `subscribe`: there the
 request is itself a pattern, and it must lie wholly inside one allowed pattern; `prices.>` does not get in
 through `prices.eur.*`. For `glob:` and `regex:` requests that question has no short answer, so they are
 allowed only by `>` or by exactly the same pattern.
+
+Where a user has no list for queues and durable topics, the transient one stands for it: `publish` for `send`,
+`subscribe` for `consume`, `consume` for `browse`; and who may send to or consume from a name may create it. So a
+user with narrow rights has none that were not thought of.
+
+Names that begin with an underscore are the server's own (CLU-205): nobody may use them but by a pattern that begins
+with one itself. Where there is no users file at all, whoever reaches the server may read its log and its dead
+messages, and administer it; to publish to those two is for nobody.
 """
 
 from __future__ import annotations
@@ -13,8 +21,10 @@ from typing import Literal, NamedTuple
 
 from fairlead import topics
 
-Action = Literal["publish", "subscribe", "serve"]
-ACTIONS: tuple[Action, ...] = ("publish", "subscribe", "serve")
+Action = Literal["publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin"]
+ACTIONS: tuple[Action, ...] = ("publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin")
+INSTEAD: Mapping[Action, Action] = {"send": "publish", "consume": "subscribe", "browse": "consume"}
+"""Which list is asked where a user has none for the action."""
 
 ANONYMOUS = "anonymous"
 """The name under which the users file keeps the rights of clients that gave no name."""
@@ -23,31 +33,51 @@ TOPIC_SEPARATOR = "\x1f"  # PUBLISH may name several topics, docs/protocol.md se
 _ANSWERS_MAX = 16_384
 
 
+ADMIN, LOG, DEAD = "_ADMIN", "_LOG", "_DMQ"
+SERVER_ONLY: frozenset[str] = frozenset({LOG, DEAD})  # what is in them is the server's word
+OPEN: frozenset[tuple[Action, str]] = frozenset(
+    {("consume", LOG), ("browse", LOG), ("subscribe", LOG), ("consume", DEAD), ("browse", DEAD), ("admin", ADMIN)}
+)
+
+
 class Rights(NamedTuple):
-    """The three lists of one user; None means everything."""
+    """The lists of one user; None means everything, except names with an underscore."""
 
     publish: tuple[str, ...] | None = None
     subscribe: tuple[str, ...] | None = None
     serve: tuple[str, ...] | None = None
+    send: tuple[str, ...] | None = None
+    consume: tuple[str, ...] | None = None
+    browse: tuple[str, ...] | None = None
+    create: tuple[str, ...] | None = None
+    admin: tuple[str, ...] | None = None
+
+    def of(self, action: Action) -> tuple[str, ...] | None:
+        """The list that decides about this action."""
+        while getattr(self, action) is None and action in INSTEAD:
+            action = INSTEAD[action]
+        allowed: tuple[str, ...] | None = getattr(self, action)
+        return allowed
 
 
 class Rules:
     """The rights of all users. Someone it does not know may do nothing; `""` is a client without a name."""
 
-    def __init__(self, rights: Mapping[str, Rights]) -> None:
+    def __init__(self, rights: Mapping[str, Rights], *, is_open: bool = False) -> None:
         self._rights = dict(rights)
+        self._is_open = is_open  # there is no users file
         self._rights.setdefault(ANONYMOUS, Rights())
         self._answers: dict[tuple[str, Action, str], bool] = {}
 
     @classmethod
     def open(cls) -> Rules:
-        """Without a users file there are no rules."""
-        return cls({})
+        """Without a users file there are no rules but those for the server's own names."""
+        return cls({}, is_open=True)
 
     def unrestricted(self, user: str, action: Action) -> bool:
-        """May the user do this with every topic? Then nobody has to ask per message."""
+        """May the user do this with every name but the server's own? Then nobody has to ask per message."""
         rights = self._rights.get(user or ANONYMOUS)
-        return rights is not None and getattr(rights, action) is None
+        return rights is not None and rights.of(action) is None
 
     def allows(self, user: str, action: Action, topic_or_pattern: str) -> bool:
         """May the user do this with that topic, those topics (publish), or that pattern (subscribe)?"""
@@ -63,11 +93,22 @@ class Rules:
         rights = self._rights.get(user or ANONYMOUS)
         if rights is None:
             return False
-        allowed: tuple[str, ...] | None = getattr(rights, action)
-        if allowed is None:
-            return True
         wanted = topic_or_pattern.split(TOPIC_SEPARATOR) if action == "publish" else [topic_or_pattern]
-        return all(covered(one, allowed) for one in wanted)
+        return all(self._judge_one(rights, action, one) for one in wanted)
+
+    def _judge_one(self, rights: Rights, action: Action, wanted: str) -> bool:
+        if action in ("publish", "send", "create") and wanted in SERVER_ONLY:
+            return False
+        if action == "publish" and wanted == ADMIN:
+            action = "admin"
+        allowed = rights.of(action)
+        if topics.is_reserved(wanted):
+            if allowed is None:
+                return self._is_open and (action, wanted) in OPEN
+            return covered(wanted, allowed)
+        if action == "create" and allowed is None:
+            return self._judge_one(rights, "send", wanted) or self._judge_one(rights, "consume", wanted)
+        return allowed is None or covered(wanted, allowed)
 
 
 def covered(wanted: str, allowed: Iterable[str]) -> bool:
@@ -76,7 +117,11 @@ def covered(wanted: str, allowed: Iterable[str]) -> bool:
 
 
 def _covers(pattern: str, wanted: str) -> bool:
-    if pattern in (">", wanted):
+    if pattern == wanted:
+        return True
+    if topics.is_reserved(wanted) != topics.is_reserved(pattern):
+        return False  # patterns without an underscore stand for no name with one, and the other way round
+    if pattern == ">":
         return True
     if _is_plain_topic(wanted):
         return topics.compile(pattern).matches(wanted)

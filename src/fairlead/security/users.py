@@ -6,6 +6,7 @@
     hash = "scrypt$32768$8$1$…$…"
     publish = ["prices.>"]      # these patterns only
     subscribe = []              # nothing
+    consume = [">", "_DMQ"]     # every queue and topic, and the dead messages
                                 # no `serve`: everything
 
 The file is read whole and replaced whole: a reader sees the old one or the new one, never half of one, also
@@ -43,6 +44,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     publish: list[str] | None = None
     subscribe: list[str] | None = None
     serve: list[str] | None = None
+    send: list[str] | None = None
+    consume: list[str] | None = None
+    browse: list[str] | None = None
+    create: list[str] | None = None
+    admin: list[str] | None = None
 
     def rights(self) -> Rights:
         lists = (getattr(self, action) for action in ACTIONS)

@@ -5,7 +5,8 @@
     with Server() as server:
         ...  # server.url is where it listens
 
-It is the same `fairlead serve`, with the same processes, on a port of its own; nothing is simulated.
+It is the same `fairlead serve`, with the same processes, on a port of its own; nothing is simulated. With pytest there
+are fixtures as well: `fairlead_server`, `fairlead_connection` and `fairlead_sync` (`fairlead.testing.plugin`).
 """
 
 from fairlead.testing.server import Server

@@ -31,7 +31,7 @@ ENVELOPE: Final = struct.Struct("<IIQ")
 """Before each frame on a link between manager and message manager: length of both, connection index, connection uid."""
 
 STORE_HEAD: Final = struct.Struct("<IIQQ")
-"""Begins the body of STORE: count, zero, time of sending in ms, number of the first message in the session's id block."""
+"""Begins the body of STORE: count, zero, time of sending in ms, number of the first in the session's id block."""
 
 STORED_ITEM: Final = struct.Struct("<QIIQQ")
 """first send number, count, status (below), order number of the first, time of arrival in ms."""

@@ -1,4 +1,7 @@
-"""Numbers of the protocol: kinds of frames, flags, limits (docs/protocol.md, section 2)."""
+"""Numbers of the protocol: kinds of frames, flags, limits (docs/protocol.md, section 2).
+
+Kinds 0x60 to 0x7F are those of queues and durable topics: see `wire/durable.py`.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,9 @@ for a message on its way in or out. Python is met only for the rare things: even
 
 A turn: wait, read every readable connection once, take messages in rounds into the up ring, publish, carry out the
 instructions of the down ring, send, account, publish.
+
+Beside router and clients there is the link to the message manager (docs/durable.md, section 2): frames of the durable
+road are copied into its output and out of its input, in one `send` and one `recv` a turn.
 """
 
 from collections import deque
@@ -21,7 +24,9 @@ from libc.string cimport memcpy, memmove, memset
 
 from fairlead.store._store cimport COUNTED, FINISH_FAULT, ROUND, Arena, Consumer, Producer
 
-from fairlead.broker.answers import error_frame, preface_answer
+from fairlead.broker.answers import error_frame, gone_frame, preface_answer
+
+cdef bytes GONE = gone_frame()
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -97,6 +102,14 @@ cdef enum:
     NO_INSTRUCTION = 0xFFFFFFFF
     UP_CONTENT = 48
     LINGER_MS = 1000
+    ENVELOPE = 16                  # before each frame on the link: length of both, connection index, uid
+    LINK_BYTES = 524288            # of the link's buffers to begin with
+    LINK_FRAME_MAX = 16777216
+    LINK_HIGH = 8388608            # waiting for the message manager: those who send to it are not read beyond
+    LINK_LOW = 4194304
+    LARGE_BYTES = 268435456        # of durable frames that are still arriving, all connections together
+    COMMAND_MAX = 65536
+    NAME_BYTES = 8192              # a bit for each value of a 16-bit hash
 
 cdef enum:                         # states of a connection
     EMPTY = 0
@@ -141,6 +154,9 @@ cdef enum:
     K_CONFIRM = 0x41
     K_WELCOME = 0x42
     K_MOVED = 0x49
+    K_COMMAND = 0x60
+    K_PULL = 0x65
+    K_DURABLE_LAST = 0x6F
     F_FRAGMENTED = 0x08
     F_IDENTITY = 0x10
     UP_MESSAGE = 1
@@ -153,6 +169,8 @@ cdef enum:
     DOWN_PLAIN = 3
     DOWN_DETACH = 4
     IPPROTO_TCP = 6
+
+cdef uint64_t LARGE = 0xFFFFFFFFFFFFFFFFULL   # in place of a handle: the frame goes to the link, from memory of its own
 
 cdef struct Mark:                  # where in the stream a delivery ends
     uint64_t end
@@ -213,6 +231,11 @@ cdef struct Connection:
     uint8_t drop_fragments
     uint8_t emitting               # the head of the first waiting delivery is in the buffer already
     uint8_t hurt                   # writing failed
+    uint8_t durable                # it has used the durable road
+    uint8_t restricted             # Python is asked before it may publish to a destination
+    uint8_t choked                 # it waits for the link to drain
+    uint8_t more_first             # the next frame is one of `more`
+    uint64_t awaits                # number of the turn at whose end Python deals with its last frame
     uint32_t lost                  # deliveries given up because it ended
     uint64_t one_more              # number of the stop in which it had its one more
     char* data                     # input
@@ -236,6 +259,11 @@ cdef struct Connection:
     uint32_t waiting_room
     uint32_t emitted               # body bytes of the first waiting delivery in the buffer already
     uint64_t waiting_bytes
+    char* more                     # frames of the message manager that found no room in the output
+    uint64_t more_start
+    uint64_t more_end
+    uint64_t more_room
+    uint32_t more_left             # of the frame that is half in the output
     int64_t credit
     int64_t keep_alive_ms
     int64_t heard_ms
@@ -253,6 +281,38 @@ cdef inline uint64_t u64(const char* p) noexcept nogil:
 
 cdef inline uint16_t u16(const char* p) noexcept nogil:
     return (<const uint16_t*>p)[0]
+
+
+cdef inline uint32_t name_bit(const char* p, uint32_t length) noexcept nogil:
+    """Where in the filter a name is: a hash of its length, first and last eight bytes."""
+    cdef uint64_t first = 0, last = 0
+    if length >= 8:
+        first = u64(p)
+        last = u64(p + length - 8)
+    else:
+        memcpy(&first, p, length)
+    first = (first ^ (last * <uint64_t>0x9E3779B97F4A7C15ULL) ^ length) * <uint64_t>0xD6E8FEB86659FD93ULL
+    return <uint32_t>(first >> 48)
+
+
+cdef inline uint64_t separators(uint64_t word) noexcept nogil:
+    """Not 0 if one of the eight bytes is a 0x1F, which stands between several topics."""
+    word ^= <uint64_t>0x1F1F1F1F1F1F1F1FULL
+    return (word - <uint64_t>0x0101010101010101ULL) & ~word & <uint64_t>0x8080808080808080ULL
+
+
+cdef inline bint is_joined(const char* p, uint32_t length) noexcept nogil:
+    """Are these several topics?"""
+    cdef uint64_t word = 0
+    cdef uint32_t at = 0
+    if length < 8:
+        memcpy(&word, p, length)
+        return separators(word) != 0
+    while at + 8 < length:
+        if separators(u64(p + at)):
+            return True
+        at += 8
+    return separators(u64(p + length - 8)) != 0
 
 
 cdef inline int64_t clock_ms() noexcept nogil:
@@ -329,13 +389,33 @@ cdef class Traffic:
     cdef uint64_t stop_number
     cdef int64_t allowance               # counted entries that may be pushed before the ring is looked at again
     cdef uint64_t keep_free
+    # the link to the message manager
+    cdef int link_fd
+    cdef uint32_t link_generation
+    cdef uint32_t link_interest
+    cdef bint link_blocked               # its socket takes no more
+    cdef bint link_choked                # too much waits for it
+    cdef bint link_stuck                 # a broadcast from it waits for room in the store
+    cdef char* link_in
+    cdef uint64_t link_in_start, link_in_end, link_in_room
+    cdef char* link_out
+    cdef uint64_t link_out_start, link_out_end, link_out_room
+    cdef uint64_t large_bytes
+    cdef uint64_t turn_number
+    cdef bint asked                      # Python deals with a frame that others wait behind
+    cdef set names                       # topics and queues of the message manager
+    cdef uint8_t name_bits[NAME_BYTES]
+    cdef uint32_t name_count
+    cdef dict pairs                      # index -> header pair with the user's name
     # what is counted
+    cdef uint64_t n_durable_in, n_durable_out, n_diverted, n_link_strays, n_link_dropped, n_link_chokes
     cdef uint64_t n_connections, n_live, n_messages_in, n_bytes_in, n_deliveries, n_bytes_out, n_instructions
     cdef uint64_t n_stops, n_one_more, n_starved, n_slow, n_faults, n_undelivered, n_ticks_found, n_rounds, n_wakes
     cdef uint64_t n_refused, n_lost
 
     def __cinit__(self):
         self.epoll = -1
+        self.link_fd = -1
         self.table_held = False
 
     def __init__(self, *, up, down, arenas, int own, outstanding, int wake_fd, int wake_router_fd, settings):
@@ -375,6 +455,8 @@ cdef class Traffic:
         self.overflow = deque()
         self.filters = {}
         self.reasons = {}
+        self.names = set()
+        self.pairs = {}
         self.connections = <Connection*>calloc(self.capacity, sizeof(Connection))
         self.ready = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
         self.blocked = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
@@ -412,6 +494,9 @@ cdef class Traffic:
                 free(c.data)
                 free(c.head)
                 free(c.out)
+                free(c.more)
+                if c.handle == LARGE:
+                    free(c.body)
                 while c.waiting_count:
                     self.release(c.waiting[c.waiting_first].head)
                     c.waiting_first = (c.waiting_first + 1) % c.waiting_room
@@ -433,6 +518,10 @@ cdef class Traffic:
         free(self.table_free)
         free(self.instructions)
         free(self.batch)
+        free(self.link_in)
+        free(self.link_out)
+        if self.link_fd >= 0:
+            c_close(self.link_fd)
         if self.epoll >= 0:
             c_close(self.epoll)
         if self.table_held:
@@ -515,6 +604,78 @@ cdef class Traffic:
         self.decipher(c, early)
         return True
 
+    def identity(self, uint32_t index, uint64_t uid, bytes pair, bint restricted):
+        """Who it is: the header pair its messages to destinations carry, and whether Python is asked about each."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL:
+            return False
+        c.restricted = restricted
+        if pair:
+            self.pairs[index] = pair
+        else:
+            self.pairs.pop(index, None)
+        return True
+
+    def link(self, int fd):
+        """Attach the connected, nonblocking stream to the message manager; it belongs to the engine."""
+        cdef epoll_event event
+        if self.link_fd >= 0:
+            raise ValueError("there is a link already")
+        if self.link_in == NULL:
+            self.link_in = <char*>malloc(LINK_BYTES)
+            self.link_out = <char*>malloc(LINK_BYTES)
+            if self.link_in == NULL or self.link_out == NULL:
+                raise MemoryError()
+            self.link_in_room = self.link_out_room = LINK_BYTES
+        self.link_generation += 1
+        event.events = self.link_interest = EPOLLIN
+        event.data.u64 = (<uint64_t>3 << 62) | self.link_generation
+        if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+            raise OSError(errno, "epoll_ctl")
+        self.link_fd = fd
+
+    def unlink(self):
+        """Let go of the link, as if it were lost; nothing is reported."""
+        self.drop_link()
+
+    def forward(self, uint32_t index, uint64_t uid, bytes frame):
+        """A frame for the message manager, in the name of a connection; uid 0 is the link itself. False: no link."""
+        cdef Connection* c
+        if self.link_fd < 0:
+            return False
+        if uid:
+            c = self.find(index, uid)
+            if c == NULL:
+                return False
+            c.durable = 1
+        memcpy(self.link_room(index, uid, <uint32_t>PyBytes_GET_SIZE(frame)),
+               PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+        return True
+
+    def notify(self, bytes frames):
+        """Whole frames for every live connection that has used the durable road; how many those are."""
+        cdef uint32_t i
+        cdef Connection* c
+        cdef int told = 0
+        for i in range(self.highest):
+            c = &self.connections[i]
+            if c.fd >= 0 and c.durable and self.takes_durable(c):
+                self.put_durable(c, PyBytes_AS_STRING(frames), <uint32_t>PyBytes_GET_SIZE(frames))
+                told += 1
+        return told
+
+    def divert(self, add, remove):
+        """Publishes to these names go to the message manager from now on, or no longer."""
+        cdef bytes name
+        cdef uint32_t bit
+        self.names.difference_update(remove)
+        self.names.update(add)
+        memset(self.name_bits, 0, NAME_BYTES)
+        for name in self.names:
+            bit = name_bit(PyBytes_AS_STRING(name), <uint32_t>PyBytes_GET_SIZE(name))
+            self.name_bits[bit >> 3] |= <uint8_t>(1 << (bit & 7))
+        self.name_count = <uint32_t>len(self.names)
+
     def indices(self):
         """(index, uid, live) of every connection held."""
         cdef uint32_t i
@@ -542,6 +703,9 @@ cdef class Traffic:
             "queue_counted": self.up.waiting_c(), "queue_private": len(self.overflow),
             "outstanding": self.table_size - self.table_free_count, "open_instructions": self.instructions_open,
             "blocked": self.blocked_count,
+            "durable_in": self.n_durable_in, "durable_out": self.n_durable_out, "diverted": self.n_diverted,
+            "link_strays": self.n_link_strays, "link_dropped": self.n_link_dropped, "link_chokes": self.n_link_chokes,
+            "link_waiting": self.link_out_end - self.link_out_start, "link_choked": int(self.link_choked),
         }
 
     def turn(self, int timeout_ms, now_ms=None):
@@ -553,12 +717,16 @@ cdef class Traffic:
         cdef Connection* c
         cdef uint64_t scrap
         self.now = self.time_of(now_ms)
-        self.admit(False)
+        self.turn_number += 1
+        self.admit(self.asked)
+        self.asked = False
+        if self.link_out_start < self.link_out_end and not self.link_blocked:
+            self.flush_link()
         if self.up.publish_c():  # what was pushed since the last turn must not wait with us
             self.ring_router()
         if self.ready_count or self.dirty_count or self.events:
             wait = 0
-        elif self.overflow_count or self.blocked_count and not self.stopped:
+        elif self.overflow_count or self.link_stuck or self.blocked_count and not self.stopped:
             # No room in the arena or, in bytes, in the ring: nobody tells us, so look again soon.
             wait = min(wait, 5)
         if wait:
@@ -592,6 +760,13 @@ cdef class Traffic:
         for i in range(count):
             key = self.found[i].data.u64
             flags = self.found[i].events
+            if key >> 62 == 3:
+                if self.link_fd >= 0 and <uint32_t>key == self.link_generation:
+                    if flags & EPOLLOUT:
+                        self.link_blocked = False
+                    if flags & (EPOLLIN | EPOLLHUP | EPOLLERR):
+                        self.receive_link()
+                continue
             if key >> 63:
                 if <int>(key & 0xFFFFFFFF) == self.wake_fd:
                     c_read(self.wake_fd, &scrap, 8)
@@ -607,9 +782,13 @@ cdef class Traffic:
                 self.touch(c)
             if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
                 self.receive(c, flags)
+        if self.link_stuck:
+            self.take_link()
         self.rounds()
         if self.up.publish_c():
             self.ring_router()
+        if self.link_out_start < self.link_out_end and not self.link_blocked:
+            self.flush_link()
         self.drain()
         if self.now - self.swept_ms >= 1000 or self.now < self.swept_ms:
             self.swept_ms = self.now
@@ -774,7 +953,7 @@ cdef class Traffic:
             if flags & (EPOLLHUP | EPOLLERR):
                 self.broken(c)
             return 0
-        if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0):
+        if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0 or c.choked):
             # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
             # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
             if not flags & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) or c.end - c.start > IN_BYTES - STOPPED_READ:
@@ -1056,6 +1235,9 @@ cdef class Traffic:
             if c.handle:
                 return self.refuse(c, "bad-request", "A message may not begin before the last one is complete.", f)
             c.drop_fragments = 0
+            if kind == K_PUBLISH and held >= 32 + topic and self.may_be_diverted(f + 32, topic):
+                if self.is_diverted(f + 32, topic):
+                    return self.divert_publish(c, f, held, length, head)
             if (<uint8_t>f[5]) & F_FRAGMENTED:
                 return self.begin(c, f, held, length, head, True)
             if length <= held:
@@ -1063,6 +1245,8 @@ cdef class Traffic:
             if length <= SMALL_FRAME:
                 return NONE
             return self.begin(c, f, held, length, head, False)
+        if K_COMMAND <= kind <= K_DURABLE_LAST and not c.handle:
+            return self.take_durable(c, f, held, length)
         if kind == K_FRAGMENT:
             if c.drop_fragments:
                 c.skip = length
@@ -1147,6 +1331,12 @@ cdef class Traffic:
         memcpy(entry + UP_CONTENT, head, length)
 
     cdef int take_message(self, Connection* c, char* f, uint32_t length, uint32_t head) except -1:
+        cdef int result = self.store_message(c, f, length, head)
+        if result == TOOK:
+            c.start += length
+        return result
+
+    cdef int store_message(self, Connection* c, char* f, uint32_t length, uint32_t head) except -1:
         cdef char* entry
         cdef uint64_t handle
         cdef uint32_t body = length - head
@@ -1167,7 +1357,6 @@ cdef class Traffic:
         self.own.refer_c(handle, self.up.tail)
         self.up.commit(entry, UP_CONTENT + head, UP_MESSAGE, COUNTED)
         self.taken(c, entry)
-        c.start += length
         return TOOK
 
     cdef int take_control(self, Connection* c, char* f, uint32_t length) except -1:
@@ -1228,6 +1417,8 @@ cdef class Traffic:
 
     cdef int take_streamed(self, Connection* c) except -1:
         cdef char* entry
+        if c.handle == LARGE:
+            return self.take_large(c)
         if not self.may_take(c, False):
             return BLOCKED
         entry = self.entry_for(c, c.head_length)
@@ -1242,6 +1433,435 @@ cdef class Traffic:
         c.body = NULL
         self.taken(c, entry)
         return TOOK
+
+    # -- the durable road --------------------------------------------------------------------------------------
+
+    cdef inline bint may_be_diverted(self, char* topic, uint32_t length) noexcept:
+        """Is it worth while to look whether this is a name of the message manager? Nearly always not."""
+        cdef uint32_t bit = name_bit(topic, length)
+        return self.name_bits[bit >> 3] >> (bit & 7) & 1 or self.name_count and is_joined(topic, length)
+
+    cdef bint is_diverted(self, char* topic, uint32_t length) except -1:
+        """Is this, or one of these, a name of the message manager?"""
+        return not self.names.isdisjoint(topic[:length].split(b"\x1f"))
+
+    cdef bint is_held_up(self, Connection* c) except -1:
+        """Must its next frame for the message manager wait? For Python, which has the one before, or for the link."""
+        if c.awaits == self.turn_number:
+            self.asked = True
+            return True
+        if not self.link_choked and self.link_out_end - self.link_out_start > LINK_HIGH:
+            self.link_choked = True
+            self.n_link_chokes += 1
+        c.choked = self.link_choked
+        return c.choked
+
+    cdef int take_durable(self, Connection* c, char* f, uint32_t held, uint32_t length) except -1:
+        """A frame for the message manager: copied, unread; only a COMMAND is Python's business first."""
+        cdef uint8_t kind = <uint8_t>f[4]
+        if kind > K_PULL or kind == K_COMMAND and length > COMMAND_MAX:
+            self.n_refused += 1
+            self.complain(c, "bad-request", "There is no such command, or it is longer than 64 KiB.", f)
+            c.skip = length
+            return FREE
+        if self.is_held_up(c):
+            return BLOCKED
+        if held < length:
+            return NONE if length <= SMALL_FRAME else self.begin_large(c, f, held, length)
+        c.start += length
+        c.durable = 1
+        if kind == K_COMMAND:
+            self.ask(c, "command", f[:length])
+        elif self.link_fd < 0:
+            self.n_link_dropped += 1           # its client was told, and sends again when the link is back
+        else:
+            self.n_durable_in += 1
+            memcpy(self.link_room(c.index, c.uid, length), f, length)
+        return TOOK
+
+    cdef int ask(self, Connection* c, str what, bytes frame) except -1:
+        """Python decides; what this connection sends to the message manager behind it waits for that."""
+        c.awaits = self.turn_number
+        self.events.append((c.index, what, frame))
+        return 0
+
+    cdef int begin_large(self, Connection* c, char* f, uint32_t held, uint32_t length) except -1:
+        """A frame for the message manager that is longer than the input buffer: it is gathered beside it."""
+        if c.eof:
+            return NONE                        # the rest will never come
+        if self.large_bytes + length > LARGE_BYTES:
+            c.choked = 1
+            return BLOCKED
+        c.body = <char*>malloc(length)
+        if c.body == NULL:
+            raise MemoryError()
+        self.large_bytes += length
+        c.handle = LARGE
+        c.body_total = c.frame_left = length
+        c.body_got = 0
+        return FREE
+
+    cdef int take_large(self, Connection* c) except -1:
+        """The last byte of such a frame has come."""
+        cdef char* f = c.body
+        cdef uint32_t length = <uint32_t>c.body_total
+        cdef uint32_t rest = 0
+        cdef int result = TOOK
+        if self.is_held_up(c):
+            return BLOCKED
+        c.durable = 1
+        if <uint8_t>f[4] == K_PUBLISH:
+            if self.is_diverted(f + 32, u16(f + 6)):
+                rest = self.send_diverted(c, f, length, 32 + u16(f + 6) + u32(f + 8))
+                if rest:
+                    memmove(f, f + length - rest, rest)
+                    self.large_bytes -= length - rest
+                    c.body_total = c.body_got = rest
+            else:
+                rest = length
+            if rest:
+                result = self.store_message(c, f, rest, 32 + u16(f + 6) + u32(f + 8))
+                if result == BLOCKED:
+                    return BLOCKED
+        elif self.link_fd < 0:
+            self.n_link_dropped += 1
+        else:
+            self.n_durable_in += 1
+            memcpy(self.link_room(c.index, c.uid, length), f, length)
+        self.drop_large(c)
+        return TOOK
+
+    cdef void drop_large(self, Connection* c) noexcept:
+        self.large_bytes -= c.body_total
+        free(c.body)
+        c.body = NULL
+        c.handle = 0
+        c.frame_left = 0
+
+    cdef int divert_publish(self, Connection* c, char* f, uint32_t held, uint32_t length, uint32_t head) except -1:
+        """A transient publish to a name of the message manager."""
+        cdef uint32_t rest
+        if (<uint8_t>f[5]) & F_FRAGMENTED:
+            self.n_refused += 1
+            self.complain(c, "body-too-large", "Send a body of this size to the destination itself, not to its topic.", f)
+            c.drop_fragments = 1
+            c.skip = length
+            return FREE
+        if length - head > self.body_max:
+            return self.too_large(c, f, length)
+        if self.is_held_up(c):
+            return BLOCKED
+        if held < length:
+            return NONE if length <= SMALL_FRAME else self.begin_large(c, f, held, length)
+        rest = self.send_diverted(c, f, length, head)
+        c.start += length - rest               # what is for the router only stands at the end of it now
+        return TOOK
+
+    cdef uint32_t send_diverted(self, Connection* c, char* f, uint32_t length, uint32_t head) except? 0xFFFFFFFF:
+        """A copy a name to the link; the other names, if any, stay in a frame at the end of these bytes: its length."""
+        cdef uint32_t topic = u16(f + 6)
+        cdef uint32_t moved
+        cdef bytes name, others
+        cdef list kept = []
+        self.n_diverted += 1
+        for name in f[32:32 + topic].split(b"\x1f"):
+            if name in self.names:
+                self.send_named(c, f, length, head, name)
+            else:
+                kept.append(name)
+        if not kept:
+            return 0
+        others = b"\x1f".join(kept)
+        moved = topic - <uint32_t>len(others)
+        memmove(f + moved, f, 32)
+        memcpy(f + moved + 32, PyBytes_AS_STRING(others), len(others))
+        (<uint32_t*>(f + moved))[0] = length - moved
+        (<uint16_t*>(f + moved + 6))[0] = <uint16_t>len(others)
+        return length - moved
+
+    cdef int send_named(self, Connection* c, char* f, uint32_t length, uint32_t head, bytes name) except -1:
+        """The frame with this one topic, its sender's user among the headers."""
+        cdef bytes pair = self.pairs.get(c.index, b"")
+        cdef uint32_t topic = <uint32_t>PyBytes_GET_SIZE(name)
+        cdef uint32_t before = 32 + u16(f + 6)
+        cdef uint32_t extra = <uint32_t>PyBytes_GET_SIZE(pair)
+        cdef uint32_t size = 32 + topic + extra + length - before
+        cdef bytes frame
+        cdef char* at
+        if self.link_fd < 0:
+            self.n_link_dropped += 1
+            return self.complain(c, "no-message-manager", "", f)
+        if c.restricted or name[:1] == b"_":
+            frame = bytes(size)
+            at = PyBytes_AS_STRING(frame)
+        else:
+            self.n_durable_in += 1
+            at = self.link_room(c.index, c.uid, size)
+        memcpy(at, f, 32)
+        (<uint32_t*>at)[0] = size
+        (<uint8_t*>at)[5] &= ~<uint8_t>(F_IDENTITY | F_FRAGMENTED)
+        if extra:
+            (<uint8_t*>at)[5] |= F_IDENTITY
+        (<uint16_t*>(at + 6))[0] = <uint16_t>topic
+        (<uint32_t*>(at + 8))[0] = u32(f + 8) + extra
+        (<uint64_t*>(at + 24))[0] = c.uid
+        memcpy(at + 32, PyBytes_AS_STRING(name), topic)
+        memcpy(at + 32 + topic, PyBytes_AS_STRING(pair), extra)
+        memcpy(at + 32 + topic + extra, f + before, length - before)
+        c.durable = 1
+        if c.restricted or name[:1] == b"_":
+            self.ask(c, "publish", frame)
+        return 0
+
+    # -- the link ----------------------------------------------------------------------------------------------
+
+    cdef char* link_room(self, uint32_t index, uint64_t uid, uint32_t length) except NULL:
+        """Room for one frame in the link's output, behind its envelope."""
+        cdef uint64_t held = self.link_out_end - self.link_out_start
+        cdef uint64_t room = self.link_out_room
+        cdef char* grown
+        cdef char* at
+        if self.link_out_end + ENVELOPE + length > room:
+            if held + ENVELOPE + length <= room and self.link_out_start >= room // 2:
+                memmove(self.link_out, self.link_out + self.link_out_start, held)
+            else:
+                while room < held + ENVELOPE + length:
+                    room *= 2
+                grown = <char*>malloc(room)
+                if grown == NULL:
+                    raise MemoryError()
+                memcpy(grown, self.link_out + self.link_out_start, held)
+                free(self.link_out)
+                self.link_out = grown
+                self.link_out_room = room
+            self.link_out_start = 0
+            self.link_out_end = held
+        at = self.link_out + self.link_out_end
+        (<uint32_t*>at)[0] = ENVELOPE + length
+        (<uint32_t*>(at + 4))[0] = index
+        (<uint64_t*>(at + 8))[0] = uid
+        self.link_out_end += ENVELOPE + length
+        return at + ENVELOPE
+
+    cdef int flush_link(self) except -1:
+        """One send of everything gathered for the message manager."""
+        cdef ssize_t n = send(self.link_fd, self.link_out + self.link_out_start,
+                              self.link_out_end - self.link_out_start, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if n < 0:
+            if errno == EAGAIN:
+                self.link_blocked = True
+            elif errno != EINTR:
+                self.lose_link()
+                return 0
+        else:
+            self.link_out_start += n
+            if self.link_out_start == self.link_out_end:
+                self.link_out_start = self.link_out_end = 0
+                if self.link_out_room > 4 * LINK_BYTES:
+                    free(self.link_out)
+                    self.link_out_room = LINK_BYTES
+                    self.link_out = <char*>malloc(LINK_BYTES)
+                    if self.link_out == NULL:
+                        raise MemoryError()
+            else:
+                self.link_blocked = True
+        if self.link_choked and self.link_out_end - self.link_out_start < LINK_LOW:
+            self.link_choked = False
+        self.poll_link()
+        return 0
+
+    cdef void poll_link(self) noexcept:
+        cdef epoll_event event
+        cdef uint32_t wanted = 0 if self.link_stuck else EPOLLIN
+        if self.link_fd < 0:
+            return
+        if self.link_blocked:
+            wanted |= EPOLLOUT
+        if wanted != self.link_interest:
+            event.events = self.link_interest = wanted
+            event.data.u64 = (<uint64_t>3 << 62) | self.link_generation
+            epoll_ctl(self.epoll, EPOLL_CTL_MOD, self.link_fd, &event)
+
+    cdef int receive_link(self) except -1:
+        """One recv from the message manager."""
+        cdef uint64_t held = self.link_in_end - self.link_in_start
+        cdef uint64_t wanted = LINK_BYTES
+        cdef char* grown
+        cdef ssize_t n
+        if held >= 4 and u32(self.link_in + self.link_in_start) > wanted // 2:
+            wanted = <uint64_t>u32(self.link_in + self.link_in_start) + LINK_BYTES // 2
+        if self.link_in_room < wanted or held == 0 and self.link_in_room > 4 * LINK_BYTES:
+            grown = <char*>malloc(wanted)
+            if grown == NULL:
+                raise MemoryError()
+            memcpy(grown, self.link_in + self.link_in_start, held)
+            free(self.link_in)
+            self.link_in = grown
+            self.link_in_room = wanted
+        elif self.link_in_start:
+            memmove(self.link_in, self.link_in + self.link_in_start, held)
+        self.link_in_start = 0
+        self.link_in_end = held
+        if self.link_in_end == self.link_in_room:
+            return 0
+        n = recv(self.link_fd, self.link_in + self.link_in_end, self.link_in_room - self.link_in_end, MSG_DONTWAIT)
+        if n < 0 and (errno == EAGAIN or errno == EINTR):
+            return 0
+        if n <= 0:
+            return self.lose_link()
+        self.link_in_end += n
+        return self.take_link()
+
+    cdef int take_link(self) except -1:
+        """Hand on every whole frame from the message manager, unless a broadcast has to wait for room."""
+        cdef char* e
+        cdef char* f
+        cdef char* last = NULL
+        cdef uint32_t length
+        cdef uint64_t uid
+        cdef Connection* c
+        self.link_stuck = False
+        while self.link_in_end - self.link_in_start >= ENVELOPE + 32:
+            e = self.link_in + self.link_in_start
+            f = e + ENVELOPE
+            length = u32(f)
+            if u32(e) != ENVELOPE + <uint64_t>length or length < 32 or length > LINK_FRAME_MAX or (
+                    32 + <uint64_t>u16(f + 6) + u32(f + 8) > length):
+                self.lose_link()               # not our language: begin anew
+                break
+            if self.link_in_end - self.link_in_start < ENVELOPE + <uint64_t>length:
+                break
+            uid = u64(e + 8)
+            if uid:
+                c = self.find(u32(e + 4), uid)
+                if c == NULL or not self.takes_durable(c):
+                    self.n_link_strays += 1
+                else:
+                    c.durable = 1
+                    self.n_durable_out += 1
+                    self.put_durable(c, f, length)
+            elif <uint8_t>f[4] == K_PUBLISH:
+                if not self.push_broadcast(f, length, &last):
+                    self.link_stuck = True
+                    break
+            else:
+                self.events.append((-1, "link", f[:length]))
+            self.link_in_start += ENVELOPE + length
+        if last != NULL:
+            (<uint8_t*>last)[5] |= ROUND
+            self.n_rounds += 1
+        self.poll_link()
+        return 0
+
+    cdef bint push_broadcast(self, char* f, uint32_t length, char** last) except -1:
+        """A message of a topic for the transient subscribers; False: there is no room now."""
+        cdef uint32_t head = 32 + u16(f + 6) + u32(f + 8)
+        cdef uint32_t body = length - head
+        cdef uint64_t waiting, handle
+        cdef char* entry
+        if body > self.body_max or head > self.header_max:
+            self.n_link_strays += 1
+            return True
+        if self.stopped or self.stuck_ring or self.overflow_count or self.starving >= 0:
+            return False
+        if self.allowance <= 0:
+            waiting = self.up.waiting_c()
+            if waiting >= self.limit:
+                return False
+            self.allowance = <int64_t>(self.limit - waiting)
+        entry = self.up.reserve(UP_CONTENT + head, self.keep_free)
+        if entry == NULL:
+            return False
+        handle = self.own.alloc_c(body, 0, 0)
+        if handle == 0:
+            return False
+        memcpy(self.own.body_c(handle), f + head, body)
+        (<uint64_t*>(entry + 16))[0] = 0
+        (<uint64_t*>(entry + 24))[0] = handle
+        (<uint32_t*>(entry + 32))[0] = 0
+        (<uint32_t*>(entry + 36))[0] = body
+        (<uint32_t*>(entry + 40))[0] = head
+        (<uint32_t*>(entry + 44))[0] = 0
+        memcpy(entry + UP_CONTENT, f, head)
+        (<uint8_t*>(entry + UP_CONTENT))[5] &= ~<uint8_t>F_FRAGMENTED
+        self.own.refer_c(handle, self.up.tail)
+        self.up.commit(entry, UP_CONTENT + head, UP_MESSAGE, COUNTED)
+        self.n_messages_in += 1
+        self.allowance -= 1
+        last[0] = entry
+        return True
+
+    cdef inline bint takes_durable(self, Connection* c) noexcept:
+        return c.state == LIVE and not (c.hurt or c.linger or c.detaching)
+
+    cdef int put_durable(self, Connection* c, char* data, uint32_t length) except -1:
+        """Frames of the message manager: in order among themselves, not held up by credit for transient messages."""
+        cdef OutBuffer* o
+        cdef uint64_t held = c.more_end - c.more_start
+        cdef uint64_t room
+        cdef char* grown
+        if held == 0 and not c.emitting and (c.waiting_count == 0 or self.out_of_credit(c)) and self.fits(c, length):
+            o = c.out
+            memcpy(o.data + o.end, data, length)
+            o.end += length
+            c.queued += length
+            self.touch(c)
+            return 0
+        if c.hurt:
+            return 0
+        if held > self.slow_bytes:
+            return self.too_slow(c)
+        if c.more_end + length > c.more_room:
+            room = c.more_room if c.more_room else 16384
+            while room < held + length:
+                room *= 2
+            if room != c.more_room or c.more_start < c.more_room // 2:
+                if room == c.more_room:
+                    room *= 2
+                grown = <char*>malloc(room)
+                if grown == NULL:
+                    raise MemoryError()
+                memcpy(grown, c.more + c.more_start, held)
+                free(c.more)
+                c.more = grown
+                c.more_room = room
+            else:
+                memmove(c.more, c.more + c.more_start, held)
+            c.more_start = 0
+            c.more_end = held
+        memcpy(c.more + c.more_end, data, length)
+        c.more_end += length
+        self.touch(c)
+        return 0
+
+    cdef void drop_more(self, Connection* c) noexcept:
+        free(c.more)
+        c.more = NULL
+        c.more_start = c.more_end = c.more_room = 0
+        c.more_left = 0
+
+    cdef int lose_link(self) except -1:
+        """It is gone: Python connects anew."""
+        self.drop_link()
+        self.events.append((-1, "link-lost", b""))
+        return 0
+
+    cdef void drop_link(self) noexcept:
+        if self.link_fd < 0:
+            return
+        epoll_ctl(self.epoll, EPOLL_CTL_DEL, self.link_fd, NULL)
+        c_close(self.link_fd)
+        self.link_fd = -1
+        self.link_in_start = self.link_in_end = self.link_out_start = self.link_out_end = 0
+        self.link_blocked = self.link_choked = self.link_stuck = False
+
+    cdef int say_gone(self, Connection* c) except -1:
+        """The message manager hears that a connection it knows has ended."""
+        if c.durable and self.link_fd >= 0:
+            memcpy(self.link_room(c.index, c.uid, <uint32_t>PyBytes_GET_SIZE(GONE)),
+                   PyBytes_AS_STRING(GONE), PyBytes_GET_SIZE(GONE))
+        self.pairs.pop(c.index, None)
+        return 0
 
     cdef void starve(self, Connection* c) noexcept:
         if self.starving < 0:
@@ -1586,7 +2206,8 @@ cdef class Traffic:
         cdef OutBuffer* o
         cdef char* at
         self.n_deliveries += 1
-        if c.waiting_count == 0 and body_length <= PIECE and self.has_credit(c) and self.fits(c, total):
+        if (c.waiting_count == 0 and c.more_end == c.more_start and body_length <= PIECE and self.has_credit(c)
+                and self.fits(c, total)):
             o = c.out
             at = o.data + o.end
             memcpy(at, content, length)
@@ -1660,7 +2281,8 @@ cdef class Traffic:
         return c.waiting_count + (c.out.mark_count if c.out != NULL else 0)
 
     cdef uint64_t bytes_waiting(self, Connection* c) noexcept:
-        return c.waiting_bytes - c.emitted + (c.out.end - c.out.start if c.out != NULL else 0)
+        return (c.waiting_bytes - c.emitted + c.more_end - c.more_start
+                + (c.out.end - c.out.start if c.out != NULL else 0))
 
     cdef int too_slow(self, Connection* c) except -1:
         """It does not read: cut it off, with the reason if that can still be sent."""
@@ -1676,7 +2298,7 @@ cdef class Traffic:
         cdef Head* head
         if c.hurt or c.linger or c.state >= CLOSING:
             return 0
-        if (c.waiting_count == 0 or not ordered and self.out_of_credit(c)) and self.fits(c, length):
+        if c.more_left == 0 and (c.waiting_count == 0 or not ordered and self.out_of_credit(c)) and self.fits(c, length):
             o = c.out
             memcpy(o.data + o.end, data, length)
             o.end += length
@@ -1721,7 +2343,11 @@ cdef class Traffic:
         cdef uint32_t room, n, into
         cdef bint pieces
         cdef char* at
-        while c.waiting_count:
+        while c.waiting_count or c.more_end > c.more_start:
+            if c.more_left or not c.emitting and c.more_end > c.more_start and (c.more_first or c.waiting_count == 0):
+                if not self.emit_more(c, o):
+                    return 0
+                continue
             w = &c.waiting[c.waiting_first]
             h = w.head
             pieces = h.body_length > PIECE and not h.plain
@@ -1733,6 +2359,9 @@ cdef class Traffic:
                 o.start = 0
             if not c.emitting:
                 if not h.plain and not self.has_credit(c):
+                    if c.more_end > c.more_start:
+                        c.more_first = 1
+                        continue
                     break
                 if o.end + h.length + 8 > OUT_BYTES or o.mark_count == MARKS:
                     break
@@ -1781,6 +2410,7 @@ cdef class Traffic:
                 self.mark(c, w.instruction, h.length + h.body_length)
             c.emitting = 0
             c.emitted = 0
+            c.more_first = 1
             c.waiting_bytes -= h.length + h.body_length
             c.waiting_first = (c.waiting_first + 1) % c.waiting_room
             c.waiting_count -= 1
@@ -1790,6 +2420,33 @@ cdef class Traffic:
             c.waiting = NULL
             c.waiting_room = c.waiting_first = 0
         return 0
+
+    cdef bint emit_more(self, Connection* c, OutBuffer* o) noexcept:
+        """Go on with one frame of the message manager; False: the output is full."""
+        cdef uint32_t n
+        if o.start == o.end:
+            o.start = o.end = 0
+        elif o.start > OUT_BYTES // 2:
+            memmove(o.data, o.data + o.start, o.end - o.start)
+            o.end -= o.start
+            o.start = 0
+        if c.more_left == 0:
+            c.more_left = u32(c.more + c.more_start)
+        n = OUT_BYTES - o.end
+        if n < 64:
+            return False
+        if n > c.more_left:
+            n = c.more_left
+        memcpy(o.data + o.end, c.more + c.more_start, n)
+        o.end += n
+        c.queued += n
+        c.more_start += n
+        c.more_left -= n
+        if c.more_left == 0:
+            c.more_first = 0                   # transient deliveries take turns with these
+        if c.more_start == c.more_end:
+            self.drop_more(c)
+        return c.more_left == 0
 
     cdef int flush_all(self) except -1:
         """One send for everything gathered, for each connection that has something."""
@@ -1812,7 +2469,7 @@ cdef class Traffic:
         if c.tls:
             return self.flush_tls(c, settle)
         while not c.hurt and not c.write_blocked:
-            if c.waiting_count and (c.out == NULL or c.out.end - c.out.start < OUT_BYTES // 2):
+            if (c.waiting_count or c.more_end) and (c.out == NULL or c.out.end - c.out.start < OUT_BYTES // 2):
                 self.emit(c)
             o = c.out
             if o == NULL or o.start == o.end:
@@ -1842,7 +2499,7 @@ cdef class Traffic:
         while not c.hurt and not c.write_blocked:
             pending = state[1]
             if state[2] == len(pending):
-                if c.waiting_count:
+                if c.waiting_count or c.more_end:
                     self.emit(c)
                 o = c.out
                 if o == NULL or o.start == o.end:
@@ -1906,7 +2563,7 @@ cdef class Traffic:
         if c.hurt and c.state == CLOSING:
             self.close_now(c)
             return 0
-        if c.out == NULL and c.waiting_count == 0 and not pending:
+        if c.out == NULL and c.waiting_count == 0 and c.more_end == 0 and not pending:
             if c.detaching and c.state < CLOSING:
                 c.eof = 1
                 c.deaf = 1
@@ -1980,7 +2637,8 @@ cdef class Traffic:
     cdef void drop_waiting(self, Connection* c) except *:
         """Deliveries not begun: requests among them are reported, all are counted as finished."""
         cdef Waiting* w
-        cdef uint32_t kept = 0
+        cdef uint32_t kept = c.more_left > 0
+        self.drop_more(c)
         while c.waiting_count:
             w = &c.waiting[c.waiting_first]
             if not w.head.plain:
@@ -2036,6 +2694,8 @@ cdef class Traffic:
             return 0
         if c.state == LIVE:
             self.n_live -= 1
+        if c.handle == LARGE:
+            self.drop_large(c)
         if c.handle:
             self.own.abandon_c(c.handle)
             c.handle = 0
@@ -2049,6 +2709,7 @@ cdef class Traffic:
         self.drop_waiting(c)
         if not c.linger or c.hurt:
             self.drop_output(c)
+        self.say_gone(c)
         if c.attached:
             self.push_uncounted(UP_GONE, c.uid, c.index, b"")
         if c.linger and not c.hurt:

@@ -25,6 +25,7 @@ import msgspec
 from fairlead.broker.answers import GO_AWAY, error_frame, frame
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.edge.credentials import Verifier
+from fairlead.broker.edge.durable import Road
 from fairlead.broker.edge.engine import Traffic
 from fairlead.broker.edge.tls import TlsFilter, make_context
 from fairlead.broker.outstanding import (
@@ -42,6 +43,7 @@ from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters, ManagerCounter
 from fairlead.security import users as security
+from fairlead.security.rules import Rules
 from fairlead.store import layout
 from fairlead.store.connections import ConnectionTable
 from fairlead.store.edge.segment import Segment, open_segment
@@ -86,7 +88,7 @@ class Manager:
 
     def __init__(self, control: Control, start: Start) -> None:
         self._control, self._config, self._index = control, start.config, start.index
-        self._store = start.store
+        self._store, self._generation = start.store, start.generation
         self._bounds = Bounds.of(start.config)
         security_ = start.config.security
         tls = security_.tls_certificate
@@ -144,6 +146,15 @@ class Manager:
             wake_router_fd=self._wake_router,
             settings=self._bounds,
         )
+        self._road = Road(
+            traffic=self._traffic,
+            run=self._control.run_dir,
+            manager=self._index,
+            generation=self._generation,
+            rules=self._rules(),
+            enabled=self._config.messages.enabled,
+            say=lambda text: self._say(True, text),
+        )
         os.eventfd_write(self._wake_router, 1)  # it may have waited for the room that was made
         for uid, index in lost:
             self._traffic.push(layout.UP_GONE, uid, index, b"")
@@ -197,11 +208,21 @@ class Manager:
     def _turn(self) -> None:
         events = self._traffic.turn(self._patience_ms())
         for number, what, data in events:
-            if what == "readable":
-                self._on_readable(number)
-            else:
-                self._on_client(number, what, data)
+            match what:
+                case "command":
+                    self._road.on_command(number, data)
+                case "publish":
+                    self._road.on_publish(number, data)
+                case "link":
+                    self._road.on_link(data)
+                case "link-lost":
+                    self._road.on_lost()
+                case "readable":
+                    self._on_readable(number)
+                case _:
+                    self._on_client(number, what, data)
         now_s = time.monotonic()
+        self._road.tick(now_s)
         if self._control.lost and self._control.tick(now_s):
             self._watch_control()
         if now_s - self._counted_s >= COUNT_MS / 1000:
@@ -212,9 +233,12 @@ class Manager:
     _stale = True
 
     def _patience_ms(self) -> int:
+        patience_ms = self._road.patience_ms
+        if patience_ms is None:
+            patience_ms = SAFETY_TICK_MS
         if self._stop_s or self._control.lost:
-            return 100
-        return COUNT_MS if self._stale else SAFETY_TICK_MS
+            patience_ms = min(patience_ms, 100)
+        return min(patience_ms, COUNT_MS) if self._stale else patience_ms
 
     def _is_over(self) -> bool:
         """After a stop or a drain: have all said good-bye?"""
@@ -265,6 +289,15 @@ class Manager:
             self._verifier.reload(self._read_users())
         except FairleadError as error:
             self._control.log("error", f"The users file was not read again: {error}")
+            return
+        for member in self._road.reload(self._rules()):
+            # It comes back, resumes its sessions, and hears which of its consumers and producers it may not have.
+            last = error_frame("not-allowed", "A right was withdrawn; connect again.")
+            self._traffic.close(member.index, member.uid, "not-allowed", last)
+
+    def _rules(self) -> Rules:
+        users = self._verifier.users
+        return Rules.open() if users is None else users.rules()
 
     # --- Connections ----------------------------------------------------------------------------------------------
     def _take_handovers(self) -> None:
@@ -312,6 +345,7 @@ class Manager:
                 client.lost = int(data)
             case "closed":
                 del self._clients[index]
+                self._road.leave(index)
                 self._table.close(self._index, index)
                 reason = data.decode()
                 text = f"connection {client.uid} from {client.peer} ended: {reason}"
@@ -375,6 +409,7 @@ class Manager:
             facts["resume_uid"] = client.attachment = uid
         client.said = Connect(type=said.type, instance=said.instance, org=said.org)  # the password is not kept
         self._traffic.options(index, client.uid, said.credit, max(1, int(keep_alive_s * 1000)))
+        self._road.join(index, client.uid, client.user, f"{said.type}/{said.instance}")
         self._traffic.push(layout.UP_RESPONSE, client.uid, index, msgspec.json.encode(facts))
 
     def _on_live(self, index: int, client: Client) -> None:
@@ -412,6 +447,9 @@ class Manager:
         words[ManagerCounter.CONNECTIONS_TOTAL] = before[ManagerCounter.CONNECTIONS_TOTAL] + self._adopted
         words[ManagerCounter.READING_STOPPED] = found["stopped"]
         words[ManagerCounter.LOOP_PROGRESS] += 1
+        words[ManagerCounter.LINK_WAITING] = found["link_waiting"]
+        words[ManagerCounter.LINKED] = self._road.up
+        words[ManagerCounter.DENIED] = before[ManagerCounter.DENIED] + self._road.denied
         for number, name in COUNTED:
             words[number] = before[number] + found[name]
 
@@ -430,6 +468,12 @@ COUNTED: Final = (
     (ManagerCounter.MESSAGES_GIVEN_UP, "lost"),
     (ManagerCounter.WAKEUPS, "wakes"),
     (ManagerCounter.STOPS, "stops"),
+    (ManagerCounter.DURABLE_IN, "durable_in"),
+    (ManagerCounter.DURABLE_OUT, "durable_out"),
+    (ManagerCounter.DIVERTED, "diverted"),
+    (ManagerCounter.LINK_STRAYS, "link_strays"),
+    (ManagerCounter.LINK_DROPPED, "link_dropped"),
+    (ManagerCounter.LINK_CHOKES, "link_chokes"),
 )
 
 

@@ -6,6 +6,9 @@ What is decided is beside it and pure: who may send (`fairness.py`), when an ins
 
 A turn: wait, read every readable connection once, take messages in rounds into the up ring, publish, carry out the
 instructions of the down ring, send, account, publish.
+
+Beside router and clients there is the link to the message manager (docs/durable.md, section 2): frames of the durable
+road are copied into its output and out of its input, in one `send` and one `recv` a turn.
 """
 
 from __future__ import annotations
@@ -16,16 +19,17 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from fairlead.broker.answers import error_frame, ping_frame, pong_frame, preface_answer
+from fairlead.broker.answers import error_frame, gone_frame, ping_frame, pong_frame, preface_answer
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.fairness import Admission
 from fairlead.broker.outstanding import OutstandingTable
 from fairlead.broker.relinquish import Finish, Relinquish
 from fairlead.store import layout
+from fairlead.wire.durable import ENVELOPE, KIND_COMMAND, KIND_PULL
 
 READ_BYTES: Final = 131072
 OUT_BYTES: Final = 131072  # gathered for one connection before it has to wait
@@ -39,6 +43,14 @@ FREE_FRAMES: Final = 64  # uncounted frames of a connection in one visit
 SENDS: Final = 4  # per connection and turn
 LINGER_MS: Final = 1000
 FAULT: Final = 3  # what Arena.finish answers
+LINK_READ: Final = 524288
+LINK_FRAME_MAX: Final = 16 << 20
+LINK_HIGH: Final = 8 << 20  # waiting for the message manager: those who send to it are not read beyond
+LINK_LOW: Final = 4 << 20
+COMMAND_MAX: Final = 65536
+DURABLE_LAST: Final = 0x6F
+GONE: Final = gone_frame()
+SEPARATOR: Final = b"\x1f"
 
 FIXED: Final = struct.Struct("<IBBHIIQQ")  # length, kind, flags, topic, headers, number, correlation, peer
 UP: Final = struct.Struct(layout.UP_FORMAT)
@@ -139,6 +151,14 @@ class Connection:
     tls: Filter | None = None
     cipher: bytes = b""
     covers: int = 0  # plain bytes the ciphertext stands for
+    durable: bool = False  # it has used the durable road
+    restricted: bool = False  # Python is asked before it may publish to a destination
+    pair: bytes = b""  # header pair with the user's name
+    choked: bool = False  # it waits for the link to drain
+    awaits: int = 0  # number of the turn at whose end Python deals with its last frame
+    more: bytearray = field(default_factory=bytearray)  # frames of the message manager that found no room
+    more_left: int = 0  # of the frame that is half in the output
+    more_first: bool = False  # the next frame is one of `more`
 
     @property
     def has_credit(self) -> bool:
@@ -195,9 +215,19 @@ class Traffic:
             (
                 *("live", "messages_in", "bytes_in", "deliveries", "bytes_out", "instructions", "rounds", "starved"),
                 *("slow_clients", "refused", "lost", "undelivered", "accounting_faults", "safety_tick_finds", "wakes"),
+                *("durable_in", "durable_out", "diverted", "link_strays", "link_dropped", "link_chokes"),
             ),
             0,
         )
+        self._link: socket.socket | None = None
+        self._link_interest = 0
+        self._link_in, self._link_out = bytearray(), bytearray()
+        self._link_blocked = False  # its socket takes no more
+        self._link_choked = False  # too much waits for it
+        self._link_stuck = False  # a broadcast from it waits for room in the store
+        self._names: set[bytes] = set()
+        self._turns = 0
+        self._asked = False  # Python deals with a frame that others wait behind
         self._epoll = select.epoll()
         self._epoll.register(wake_fd, select.EPOLLIN)
 
@@ -205,6 +235,8 @@ class Traffic:
         """Let go of the descriptors, as the end of the process would; nothing is told to anybody."""
         for c in getattr(self, "_connections", {}).values():
             c.sock.close()
+        if getattr(self, "_link", None) is not None:
+            self._drop_link()
         if hasattr(self, "_epoll"):
             self._epoll.close()
 
@@ -270,6 +302,47 @@ class Traffic:
         self._decipher(c, early)
         return True
 
+    def identity(self, index: int, uid: int, pair: bytes, restricted: bool) -> bool:
+        """Who it is: the header pair its messages to destinations carry, and whether Python is asked about each."""
+        if (c := self._find(index, uid)) is None:
+            return False
+        c.pair, c.restricted = pair, restricted
+        return True
+
+    def link(self, fd: int) -> None:
+        """Attach the connected, nonblocking stream to the message manager; it belongs to the engine."""
+        if self._link is not None:
+            raise ValueError("there is a link already")
+        self._epoll.register(fd, select.EPOLLIN)
+        self._link, self._link_interest = socket.socket(fileno=fd), select.EPOLLIN
+
+    def unlink(self) -> None:
+        """Let go of the link, as if it were lost; nothing is reported."""
+        self._drop_link()
+
+    def forward(self, index: int, uid: int, frame: bytes) -> bool:
+        """A frame for the message manager, in the name of a connection; uid 0 is the link itself. False: no link."""
+        if self._link is None:
+            return False
+        if uid:
+            if (c := self._find(index, uid)) is None:
+                return False
+            c.durable = True
+        self._to_link(index, uid, frame)
+        return True
+
+    def notify(self, frames: bytes) -> int:
+        """Whole frames for every live connection that has used the durable road; how many those are."""
+        told = [c for c in self._connections.values() if c.durable and self._takes_durable(c)]
+        for c in told:
+            self._put_durable(c, frames)
+        return len(told)
+
+    def divert(self, add: Iterable[bytes], remove: Iterable[bytes]) -> None:
+        """Publishes to these names go to the message manager from now on, or no longer."""
+        self._names.difference_update(remove)
+        self._names.update(add)
+
     def indices(self) -> list[tuple[int, int, bool]]:
         """(index, uid, live) of every connection held."""
         return [(c.index, c.uid, c.state == LIVE) for c in self._connections.values()]
@@ -292,12 +365,17 @@ class Traffic:
             "outstanding": self._table.used,
             "open_instructions": len(self._relinquish),
             "blocked": len(self._blocked),
+            "link_waiting": len(self._link_out),
+            "link_choked": int(self._link_choked),
         }
 
     def turn(self, timeout_ms: int, now_ms: int | None = None) -> list[Event]:
         """Wait for something to do, at most so long, and do it. Returns what Python has to hear of."""
         self._now = self._time_of(now_ms)
-        self._admit(again=False)
+        self._turns += 1
+        self._admit(again=self._asked)
+        self._asked = False
+        self._flush_link()
         self._publish()  # what was pushed since the last turn must not wait with us
         found = self._wait(timeout_ms)
         if now_ms is None:
@@ -310,6 +388,11 @@ class Traffic:
                     os.eventfd_read(fd)
                 except BlockingIOError:
                     pass
+            elif self._link is not None and fd == self._link.fileno():
+                if flags & select.EPOLLOUT:
+                    self._link_blocked = False
+                if flags & ~select.EPOLLOUT:
+                    self._receive_link()
             elif (c := self._by_fd.get(fd)) is None:
                 self._events.append((fd, "readable", b""))
             else:
@@ -318,8 +401,11 @@ class Traffic:
                     self._touch(c)
                 if flags & ~select.EPOLLOUT:
                     self._receive(c, flags)
+        if self._link_stuck:
+            self._take_link()
         self._rounds()
         self._publish()
+        self._flush_link()
         self._drain()
         if self._now - self._swept_ms >= 1000 or self._now < self._swept_ms:
             self._swept_ms = self._now
@@ -349,7 +435,7 @@ class Traffic:
         wait = timeout_ms
         if self._ready or self._dirty or self._events:
             wait = 0
-        elif self._overflow or (self._blocked and not self._admission.stopped):
+        elif self._overflow or self._link_stuck or (self._blocked and not self._admission.stopped):
             # No room in the arena or, in bytes, in the ring: nobody tells us, so look again soon.
             wait = min(wait, 5)
         slept = False
@@ -429,7 +515,7 @@ class Traffic:
             return
         ended = flags & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP)
         full = c.state < LIVE and len(c.data) >= EARLY_BYTES
-        held_up = c.place != IDLE and self._held_up()
+        held_up = c.place != IDLE and (self._held_up() or c.choked)
         if full or (held_up and (not ended or len(c.data) > READ_BYTES - STOPPED_READ)):
             # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
             # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
@@ -606,6 +692,8 @@ class Traffic:
             if c.handle:
                 return self._refuse(c, "bad-request", "A message may not begin before the last one is complete.")
             c.drop_fragments = False
+            if kind == PUBLISH and len(c.data) >= 32 + topic and self._is_diverted(bytes(c.data[32 : 32 + topic])):
+                return self._divert_publish(c, length, head, flags, number, correlation)
             if flags & FRAGMENTED:
                 return self._begin(c, length, head, number, correlation, fragmented=True)
             if whole:
@@ -613,6 +701,8 @@ class Traffic:
             if length <= SMALL_FRAME:
                 return NONE
             return self._begin(c, length, head, number, correlation, fragmented=False)
+        if KIND_COMMAND <= kind <= DURABLE_LAST and not c.handle:
+            return self._take_durable(c, kind, length, number, correlation)
         if kind == FRAGMENT:
             if c.drop_fragments:
                 c.skip = length
@@ -759,10 +849,234 @@ class Traffic:
         c.handle, c.head = 0, b""
         return TOOK
 
-    def _skip_frame(self, c: Connection, length: int, code: str, number: int, correlation: int) -> int:
+    # --- The durable road -----------------------------------------------------------------------------------------
+    def _is_diverted(self, topic: bytes) -> bool:
+        """Is this, or one of these, a name of the message manager?"""
+        return topic in self._names or (SEPARATOR in topic and not self._names.isdisjoint(topic.split(SEPARATOR)))
+
+    def _is_held_up(self, c: Connection) -> bool:
+        """Must its next frame for the message manager wait? For Python, which has the one before, or for the link."""
+        if c.awaits == self._turns:
+            self._asked = True
+            return True
+        if not self._link_choked and len(self._link_out) > LINK_HIGH:
+            self._link_choked = True
+            self._count("link_chokes")
+        c.choked = self._link_choked
+        return c.choked
+
+    def _take_durable(self, c: Connection, kind: int, length: int, number: int, correlation: int) -> int:
+        """A frame for the message manager: copied, unread; only a COMMAND is Python's business first."""
+        if kind > KIND_PULL or (kind == KIND_COMMAND and length > COMMAND_MAX):
+            text = "There is no such command, or it is longer than 64 KiB."
+            return self._skip_frame(c, length, "bad-request", number, correlation, text)
+        if self._is_held_up(c):
+            return BLOCKED
+        if len(c.data) < length:
+            return NONE
+        frame = bytes(c.data[:length])
+        del c.data[:length]
+        c.durable = True
+        if kind == KIND_COMMAND:
+            self._ask(c, "command", frame)
+        elif self._link is None:
+            self._count("link_dropped")  # its client was told, and sends again when the link is back
+        else:
+            self._count("durable_in")
+            self._to_link(c.index, c.uid, frame)
+        return TOOK
+
+    def _ask(self, c: Connection, what: str, frame: bytes) -> None:
+        """Python decides; what this connection sends to the message manager behind it waits for that."""
+        c.awaits = self._turns
+        self._events.append((c.index, what, frame))
+
+    def _divert_publish(self, c: Connection, length: int, head: int, flags: int, number: int, correlation: int) -> int:
+        """A transient publish to a name of the message manager."""
+        if flags & FRAGMENTED:
+            text = "Send a body of this size to the destination itself, not to its topic."
+            return self._skip_frame(c, length, "body-too-large", number, correlation, text)
+        if length - head > self._body_max:
+            return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if self._is_held_up(c):
+            return BLOCKED
+        if len(c.data) < length:
+            return NONE
+        frame = bytes(c.data[:length])
+        (topic,) = struct.unpack_from("<H", frame, 6)
+        self._count("diverted")
+        kept = []
+        for name in frame[32 : 32 + topic].split(SEPARATOR):
+            if name in self._names:
+                self._send_named(c, frame, name)
+            else:
+                kept.append(name)
+        if kept:  # what is for the router only stays, with those names alone
+            others = SEPARATOR.join(kept)
+            shorter = topic - len(others)
+            fixed = struct.pack("<I", length - shorter) + frame[4:6] + struct.pack("<H", len(others)) + frame[8:32]
+            c.data[: 32 + topic] = fixed + others
+        else:
+            del c.data[:length]
+        return TOOK
+
+    def _send_named(self, c: Connection, frame: bytes, name: bytes) -> None:
+        """The frame with this one topic, its sender's user among the headers."""
+        _, kind, flags, topic, section, number, correlation, _ = FIXED.unpack_from(frame)
+        if self._link is None:
+            self._count("link_dropped")
+            self._put_plain(c, error_frame("no-message-manager", "", number, correlation), ordered=False)
+            return
+        flags = flags & ~(IDENTITY | FRAGMENTED) | (IDENTITY if c.pair else 0)
+        size = len(frame) - topic + len(name) + len(c.pair)
+        fixed = FIXED.pack(size, kind, flags, len(name), section + len(c.pair), number, correlation, c.uid)
+        named = fixed + name + c.pair + frame[32 + topic :]
+        c.durable = True
+        if c.restricted or name.startswith(b"_"):
+            self._ask(c, "publish", named)
+        else:
+            self._count("durable_in")
+            self._to_link(c.index, c.uid, named)
+
+    # --- The link -------------------------------------------------------------------------------------------------
+    def _to_link(self, index: int, uid: int, frame: bytes) -> None:
+        self._link_out += ENVELOPE.pack(ENVELOPE.size + len(frame), index, uid) + frame
+
+    def _flush_link(self) -> None:
+        """One send of everything gathered for the message manager."""
+        if self._link is None or not self._link_out or self._link_blocked:
+            return
+        try:
+            n = self._link.send(self._link_out)
+        except BlockingIOError:
+            n = 0
+        except OSError:
+            self._lose_link()
+            return
+        del self._link_out[:n]
+        self._link_blocked = bool(self._link_out)
+        if len(self._link_out) < LINK_LOW:
+            self._link_choked = False
+        self._poll_link()
+
+    def _poll_link(self) -> None:
+        if self._link is None:
+            return
+        wanted = (0 if self._link_stuck else select.EPOLLIN) | (select.EPOLLOUT if self._link_blocked else 0)
+        if wanted != self._link_interest:
+            self._epoll.modify(self._link.fileno(), wanted)
+            self._link_interest = wanted
+
+    def _receive_link(self) -> None:
+        """One recv from the message manager."""
+        assert self._link is not None
+        if len(self._link_in) > LINK_FRAME_MAX + LINK_READ:
+            return
+        try:
+            data = self._link.recv(LINK_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose_link()
+            return
+        self._link_in += data
+        self._take_link()
+
+    def _take_link(self) -> None:
+        """Hand on every whole frame from the message manager, unless a broadcast has to wait for room."""
+        self._link_stuck = False
+        pushed = False
+        while len(self._link_in) >= ENVELOPE.size + 32:
+            total, index, uid = ENVELOPE.unpack_from(self._link_in)
+            length, kind, _, topic, section, *_ = FIXED.unpack_from(self._link_in, ENVELOPE.size)
+            if total != ENVELOPE.size + length or not 32 <= length <= LINK_FRAME_MAX or 32 + topic + section > length:
+                self._lose_link()  # not our language: begin anew
+                break
+            if len(self._link_in) < total:
+                break
+            frame = bytes(self._link_in[ENVELOPE.size : total])
+            if uid:
+                c = self._find(index, uid)
+                if c is None or not self._takes_durable(c):
+                    self._count("link_strays")
+                else:
+                    c.durable = True
+                    self._count("durable_out")
+                    self._put_durable(c, frame)
+            elif kind == PUBLISH:
+                before = self._counts["messages_in"]
+                if not self._push_broadcast(frame, 32 + topic + section):
+                    self._link_stuck = True
+                    break
+                pushed = pushed or self._counts["messages_in"] != before
+            else:
+                self._events.append((-1, "link", frame))
+            del self._link_in[:total]
+        if pushed:
+            self._push_uncounted(layout.UP_ROUND, 0, 0, b"")
+            self._count("rounds")
+        self._poll_link()
+
+    def _push_broadcast(self, frame: bytes, head: int) -> bool:
+        """A message of a topic for the transient subscribers; False: there is no room now."""
+        body = len(frame) - head
+        if body > self._body_max or head > self._bounds.header_max:
+            self._count("link_strays")
+            return True
+        if self._held_up() or self._overflow or self._up.waiting() >= self._admission.limit:
+            return False
+        handle: int = self._own.alloc(body, 0, 0)
+        if not handle:
+            return False
+        self._own.write(handle, frame[head:])
+        content = bytearray(frame[:head])
+        content[5] &= ~FRAGMENTED
+        payload = UP.pack(0, handle, 0, body, head, 0) + content
+        if not self._up.push(layout.UP_MESSAGE, layout.FLAG_COUNTED, payload, self._keep_free):
+            self._own.abandon(handle)
+            return False
+        size = layout.round_up(layout.ENTRY_HEADER_BYTES + len(payload), layout.ENTRY_ALIGN)
+        self._own.refer(handle, self._up.tail - size)
+        self._count("messages_in")
+        return True
+
+    def _takes_durable(self, c: Connection) -> bool:
+        return c.state == LIVE and not (c.hurt or c.linger or c.detaching)
+
+    def _put_durable(self, c: Connection, data: bytes) -> None:
+        """Frames of the message manager: in order among themselves, not held up by credit for transient messages."""
+        free = not c.more and not c.emitting and (not c.waiting or c.out_of_credit)
+        if free and self._fits(c, len(data)):
+            c.out += data
+            c.queued += len(data)
+            self._touch(c)
+        elif not c.hurt:
+            if len(c.more) > self._bounds.slow_client_bytes:
+                self._too_slow(c)
+                return
+            c.more += data
+            self._touch(c)
+
+    def _lose_link(self) -> None:
+        """It is gone: Python connects anew."""
+        self._drop_link()
+        self._events.append((-1, "link-lost", b""))
+
+    def _drop_link(self) -> None:
+        if self._link is not None:
+            self._epoll.unregister(self._link.fileno())
+            self._link.close()
+            self._link = None
+            self._link_in.clear()
+            self._link_out.clear()
+            self._link_blocked = self._link_choked = self._link_stuck = False
+
+    def _skip_frame(self, c: Connection, length: int, code: str, number: int, correlation: int, text: str = "") -> int:
         """Tell the client what was wrong with one frame; the connection stays."""
         self._count("refused")
-        self._put_plain(c, error_frame(code, "", number, correlation), ordered=False)
+        self._put_plain(c, error_frame(code, text, number, correlation), ordered=False)
         c.drop_fragments = True
         c.skip = length
         return FREE
@@ -922,7 +1236,7 @@ class Traffic:
         """Hand one delivery to one connection: into its buffer, or behind what waits there already."""
         total = len(head) + len(body)
         self._count("deliveries")
-        if not c.waiting and len(body) <= PIECE and c.has_credit and self._fits(c, total):
+        if not c.waiting and not c.more and len(body) <= PIECE and c.has_credit and self._fits(c, total):
             c.out += struct.pack("<I", total) + head[4:] + body
             c.queued += total
             c.credit -= 1
@@ -953,7 +1267,7 @@ class Traffic:
         return len(c.waiting) + len(c.marks)
 
     def _bytes_waiting(self, c: Connection) -> int:
-        return c.waiting_bytes - c.emitted + len(c.out)
+        return c.waiting_bytes - c.emitted + len(c.more) + len(c.out)
 
     def _too_slow(self, c: Connection) -> None:
         """It does not read: cut it off, with the reason if that can still be sent."""
@@ -965,7 +1279,7 @@ class Traffic:
         """Frames without accounting. Out of order means: in front of what waits for credit, never inside a frame."""
         if c.hurt or c.linger or c.state >= CLOSING:
             return
-        if (not c.waiting or (not ordered and c.out_of_credit)) and self._fits(c, len(data)):
+        if not c.more_left and (not c.waiting or (not ordered and c.out_of_credit)) and self._fits(c, len(data)):
             c.out += data
             c.queued += len(data)
             self._touch(c)
@@ -974,10 +1288,17 @@ class Traffic:
 
     def _emit(self, c: Connection) -> None:
         """Move what waits into the output buffer, piece by piece if it is large, as far as credit and room go."""
-        while c.waiting:
+        while c.waiting or c.more:
+            if c.more_left or (not c.emitting and c.more and (c.more_first or not c.waiting)):
+                if not self._emit_more(c):
+                    return
+                continue
             w = c.waiting[0]
             pieces = w.body_length > PIECE and bool(w.instruction)
             if not c.emitting:
+                if c.out_of_credit and c.more:
+                    c.more_first = True
+                    continue
                 if c.out_of_credit or len(c.out) + len(w.head) + 8 > OUT_BYTES:
                     return
                 head = w.head
@@ -1010,8 +1331,25 @@ class Traffic:
             if w.instruction:
                 c.marks.append(Mark(c.queued, w.instruction, w.size))
             c.emitting, c.emitted = False, 0
+            c.more_first = True
             c.waiting_bytes -= w.size
             c.waiting.popleft()
+
+    def _emit_more(self, c: Connection) -> bool:
+        """Go on with one frame of the message manager; False: the output is full."""
+        room = OUT_BYTES - len(c.out)
+        if room < 64:
+            return False
+        if not c.more_left:
+            (c.more_left,) = struct.unpack_from("<I", c.more)
+        n = min(room, c.more_left)
+        c.out += c.more[:n]
+        c.queued += n
+        del c.more[:n]
+        c.more_left -= n
+        if not c.more_left:
+            c.more_first = False  # transient deliveries take turns with these
+        return not c.more_left
 
     def _flush_all(self) -> None:
         """One send for everything gathered, for each connection that has something."""
@@ -1026,7 +1364,7 @@ class Traffic:
         sends = 0
         while not c.hurt and not c.write_blocked:
             if not c.cipher:
-                if c.waiting and len(c.out) < OUT_BYTES // 2:
+                if (c.waiting or c.more) and len(c.out) < OUT_BYTES // 2:
                     self._emit(c)
                 if c.tls is not None and c.out:
                     try:
@@ -1077,7 +1415,7 @@ class Traffic:
         if c.hurt and c.state == CLOSING:
             self._close_now(c)
             return
-        if not c.out and not c.waiting and not c.cipher:
+        if not c.out and not c.waiting and not c.more and not c.cipher:
             if c.detaching and c.state < CLOSING:
                 c.eof = c.deaf = c.linger = True
                 self._enlist(c)
@@ -1135,7 +1473,10 @@ class Traffic:
 
     def _drop_waiting(self, c: Connection) -> None:
         """Deliveries not begun: requests among them are reported, all are counted as finished."""
-        begun = half = c.emitting
+        begun = c.emitting
+        half = c.emitting or c.more_left > 0
+        c.more.clear()
+        c.more_left = 0
         while c.waiting:
             w = c.waiting.popleft()
             if w.instruction:
@@ -1182,6 +1523,8 @@ class Traffic:
         self._drop_waiting(c)
         if not c.linger or c.hurt:
             self._drop_output(c)
+        if c.durable and self._link is not None:
+            self._to_link(c.index, c.uid, GONE)
         if c.attached:
             self._push_uncounted(layout.UP_GONE, c.uid, c.index, b"")
         if c.linger and not c.hurt:

@@ -17,6 +17,7 @@ from typing import Self, TypeAlias
 
 from fairlead.client.aio.asking import Ask, FanOut, Reply, ReplyStream
 from fairlead.client.aio.carrier import Carrier
+from fairlead.client.aio.durable import DurableConnection
 from fairlead.client.aio.identity import hello
 from fairlead.client.aio.inbox import Inbox
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
@@ -53,7 +54,7 @@ MANY = 4096
 TOPICS_REMEMBERED_MAX = 10_000
 
 
-class Connection:
+class Connection(DurableConnection):
     """One client of a server. Made by `connect`; open after `await` or inside `async with`."""
 
     def __init__(
@@ -114,6 +115,8 @@ class Connection:
     async def close(self) -> None:
         """Say goodbye; everything sent before it is taken in by the server."""
         if self._opened is not None:
+            if self._opened.ended is None:
+                await self._close_durable()
             await self._opened.close()
 
     async def __aenter__(self) -> Self:

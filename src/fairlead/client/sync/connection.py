@@ -8,31 +8,37 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from fairlead.client.aio.connection import AddressOf, Body, Headers
 from fairlead.client.aio.connection import Connection as AioConnection
+from fairlead.client.aio.consuming import AckMode
 from fairlead.client.effects import Event
+from fairlead.client.sync.queues import Admin, Opens, Queue, Session, Topic, Transaction
 from fairlead.client.sync.runner import Runner
 from fairlead.client.sync.serving import Registered, Requests, SyncHandler, Talk, Talks, on_threads
-from fairlead.client.sync.subscription import Queue, Replies, Subscription
+from fairlead.client.sync.subscription import Queue as Mailbox
+from fairlead.client.sync.subscription import Replies, Subscription
+from fairlead.errors import TransactionAborted
 from fairlead.message import Message
 
 __all__ = ["Connection", "connect"]
 
+T = TypeVar("T")
 THREADS_MAX = 16
 
 
-class Connection:
+class Connection(Opens):
     """Open from the beginning; every call waits. May be used by several threads."""
 
     def __init__(self, url: str = "fairlead://localhost", **options: Any) -> None:
         inner = AioConnection(url, **options)
         self._runner = Runner()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="fairlead-handler")
-        self._inner = inner
+        self._inner = self._opener = inner
         try:
             self._runner.run(self._inner._open())
         except BaseException:
@@ -114,9 +120,9 @@ class Connection:
 
     def request_stream(
         self, topic: str, body: Body = b"", *, timeout: float | None = 1.0, to: AddressOf | None = None
-    ) -> Queue[Message]:
+    ) -> Mailbox[Message]:
         made = self._runner.call(lambda: self._inner.request_stream(topic, body, timeout=timeout, to=to))
-        return Queue(self._runner, made)
+        return Mailbox(self._runner, made)
 
     def request_all(
         self,
@@ -151,8 +157,8 @@ class Connection:
     def send_to(self, address: AddressOf, body: Body, *, headers: Headers | None = None) -> None:
         self._runner.run(self._inner.send_to(address, body, headers=headers))
 
-    def inbox(self) -> Queue[Message]:
-        return Queue(self._runner, self._runner.call(self._inner.inbox))
+    def inbox(self) -> Mailbox[Message]:
+        return Mailbox(self._runner, self._runner.call(self._inner.inbox))
 
     def call(self, address: AddressOf, body: Body = b"", *, timeout: float | None = 1.0) -> Message:
         return self._runner.run(self._inner.call(address, body, timeout=timeout))
@@ -160,6 +166,42 @@ class Connection:
     def respond_direct(self, handler: SyncHandler) -> Registered:
         made = self._inner.respond_direct(on_threads(self._runner, self._pool, handler))
         return Registered(self._runner, self._runner.run(made))
+
+    # Queues and topics; see also `Opens`.
+
+    def temporary_queue(self) -> Queue:
+        return Queue(self._runner, self._runner.run(self._inner.temporary_queue()))
+
+    def temporary_topic(self) -> Topic:
+        return Topic(self._runner, self._runner.run(self._inner.temporary_topic()))
+
+    def session(self, ack: AckMode = "individual") -> Session:
+        return Session(self._runner, self._runner.call(lambda: self._inner.session(ack)))
+
+    def transaction(self) -> Transaction:
+        return Transaction(self._runner, self._runner.call(self._inner.transaction))
+
+    def run_transaction(self, function: Callable[[Transaction], T], *, attempts: int = 10) -> T:
+        """Call `function(transaction)` and commit; again from the start when the transaction was undone on the way."""
+        for attempt in range(attempts):
+            try:
+                with self.transaction() as transaction:
+                    return function(transaction)
+            except TransactionAborted as error:
+                if not error.retryable or attempt == attempts - 1:
+                    raise
+            time.sleep(min(0.02 * 2**attempt, 1.0))
+        raise TransactionAborted("There was no attempt.")
+
+    def start(self) -> None:
+        self._runner.run(self._inner.start())
+
+    def stop(self) -> None:
+        self._runner.run(self._inner.stop())
+
+    @property
+    def admin(self) -> Admin:
+        return Admin(self._runner, self._inner.admin)
 
 
 def connect(url: str = "fairlead://localhost", **options: Any) -> Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.loop = self._new_loop()
+        self._soon: deque[Callable[[], object]] = deque()
         self._thread = threading.Thread(target=self.loop.run_forever, name="fairlead", daemon=True)
         self._thread.start()
 
@@ -56,6 +58,22 @@ class Runner:
             return function()
 
         return self.run(work())
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Have something done on the loop's thread without waiting; what is said together is done together."""
+        if not self._thread.is_alive() or self.loop.is_closed():
+            raise ConnectionLost("The connection is closed.")
+        self._soon.append(function)
+        if len(self._soon) == 1:
+            self.loop.call_soon_threadsafe(self._do_soon)
+
+    def _do_soon(self) -> None:
+        while self._soon:
+            function = self._soon[0]
+            try:
+                function()
+            finally:
+                self._soon.popleft()
 
     def stop(self) -> None:
         if self._thread.is_alive() and not self.loop.is_closed():

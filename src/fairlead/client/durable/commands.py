@@ -1,0 +1,62 @@
+"""Questions to the message manager that wait for their answers, and what becomes of them when the line is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from fairlead.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from fairlead.client.durable.session import DurableSession
+
+__all__ = ["Answered", "Command", "Facts", "Reply", "facts_of", "moot"]
+
+Facts: TypeAlias = dict[str, Any]
+Reply: TypeAlias = Callable[[Facts, Exception | None], None]
+"""Told once: the facts of the ANSWER, or why there is none."""
+
+OnLoss: TypeAlias = Literal["again", "moot", "fail", "drop"]
+"""Ask again on the next line; count as done; fail; or say nothing, since the resume asks something equivalent."""
+
+
+class Answered(Protocol):
+    """Something whose answer is awaited: a `Ticket` for facts."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Facts, /) -> object: ...
+
+    def set_exception(self, exception: Exception, /) -> object: ...
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """One COMMAND. With a session its number is filled in when it is sent, since it changes with every line."""
+
+    do: str
+    fields: Facts
+    reply: Reply
+    session: DurableSession | None = None
+    on_loss: OnLoss = "again"
+
+    def encode(self) -> bytes:
+        fields = {"do": self.do, **self.fields}
+        if self.session is not None:
+            fields["session"] = self.session.number
+        return msgspec.json.encode(fields)
+
+
+def facts_of(body: bytes) -> Facts:
+    """The JSON object of an ANSWER or NOTICE."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise RemoteProtocolError(f"An answer or notice is not a JSON object: {fault}") from None
+
+
+def moot(facts: Facts, error: Exception | None) -> None:
+    """For commands whose answer nobody needs."""

@@ -1,0 +1,5 @@
+"""Types of the compiled twin; `demux.py` says what everything means."""
+
+from fairlead.cluster.demux import LINK_FRAME_MAX as LINK_FRAME_MAX
+from fairlead.cluster.demux import MALFORMED as MALFORMED
+from fairlead.cluster.demux import scan as scan

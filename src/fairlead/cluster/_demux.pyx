@@ -1,0 +1,58 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""A link's bytes to frames: the compiled twin of `demux.py`, which says what it does."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from fairlead.errors import RemoteProtocolError
+
+cdef packed struct Head:
+    uint32_t whole
+    uint32_t index
+    uint64_t uid
+    uint32_t length
+    uint8_t kind
+    uint8_t flags
+    uint16_t topic_bytes
+    uint32_t header_bytes
+    uint32_t number
+    uint64_t correlation
+    uint64_t peer
+
+cdef enum:
+    HEADS = 48
+    ENVELOPE = 16
+    FRAME_MAX = 65536 + 1048576
+
+LINK_FRAME_MAX = ENVELOPE + FRAME_MAX
+MALFORMED = -1
+
+
+def scan(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef Head head
+    cdef Py_ssize_t topic, headers, body, beyond
+    cdef int kind
+    cdef list found = []
+    if start < 0 or end > buffer.shape[0]:
+        raise ValueError("outside of the buffer")
+    while end - start >= HEADS:
+        memcpy(&head, &buffer[start], HEADS)
+        if head.whole < HEADS or head.whole > ENVELOPE + FRAME_MAX:
+            raise RemoteProtocolError(
+                f"An envelope says {head.whole} bytes; a frame has {HEADS} to {ENVELOPE + FRAME_MAX}."
+            )
+        beyond = start + head.whole
+        if beyond > end:
+            break
+        topic = start + HEADS
+        headers = topic + head.topic_bytes
+        body = headers + <Py_ssize_t>head.header_bytes
+        kind = head.kind
+        if head.length != head.whole - ENVELOPE or body > beyond:
+            kind = -1
+            topic = headers = body = beyond
+        found.append((
+            head.uid, head.index, kind, head.flags, head.number, head.correlation, head.peer, topic, headers, body, beyond
+        ))
+        start = beyond
+    return found, start

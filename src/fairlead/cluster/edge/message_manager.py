@@ -1,0 +1,404 @@
+"""The message manager process: one loop over links, journal, threads and the supervisor (docs/durable.md, section 5).
+
+A turn: what the disk did, what came over the links, what is due, the tasks for a bounded while; then one batch to the
+journal and one write per link. Nothing in the loop waits for a disk (CLU-65); how long turns take is counted. When
+the journal fails, the process ends with status 1 and has confirmed nothing that was not synced; the supervisor starts
+it again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from fairlead.cluster import ids, records
+from fairlead.cluster.core import Core
+from fairlead.cluster.describe import Describer
+from fairlead.cluster.edge.eventlog import EventLog
+from fairlead.cluster.edge.figures import Figures
+from fairlead.cluster.edge.large import SideFiles
+from fairlead.cluster.edge.offers import Offers
+from fairlead.cluster.edge.upkeep import Upkeep
+from fairlead.cluster.edge.wiring import Wire
+from fairlead.cluster.edge.workers import Workers, threads_for
+from fairlead.cluster.options import Options
+from fairlead.cluster.outgoing import encode_json
+from fairlead.cluster.recovery import Recovery
+from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
+from fairlead.journal.edge.journal import Journal
+from fairlead.journal.edge.opening import Recovery as Found
+from fairlead.journal.edge.options import Faults
+from fairlead.journal.edge.options import Options as JournalOptions
+from fairlead.journal.edge.spill import Spill
+from fairlead.journal.faults import JournalFailed, JournalRefused
+from fairlead.journal.index import Pool
+from fairlead.runtime import config as configuring
+from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.counters import Counters
+from fairlead.runtime.rundir import listen_unix
+from fairlead.runtime.version import VERSION
+from fairlead.store import layout
+from fairlead.store.edge.segment import open_segment
+from fairlead.store.memory import MODE
+
+SAFETY_TICK_MS: Final = 250
+COUNT_S: Final = 0.005
+UPKEEP_S: Final = 0.2
+SOCKET_BYTES: Final = 1 << 20
+STOP_S: Final = 4.0
+EXIT_FAILED: Final = 1
+
+
+def socket_name(index: int) -> str:
+    """The socket managers connect to, in the run directory."""
+    return f"mm-{index}.sock"
+
+
+def run(control: Control, start: Start) -> int:
+    """Be a message manager until told to stop, or until the journal fails."""
+    manager = MessageManager(control, start)
+    try:
+        manager.open()
+        gc.collect()
+        gc.freeze()
+        return manager.serve()
+    except JournalRefused as refused:
+        raise ConfigError(refused.text) from None
+    except JournalFailed as failed:
+        control.log("error", f"the journal failed, nothing more is confirmed: {failed.text}")
+        return EXIT_FAILED
+    finally:
+        manager.close()
+
+
+class MessageManager:
+    """One message manager process."""
+
+    def __init__(self, control: Control, start: Start) -> None:
+        self._control, self._config = control, start.config
+        self._options = Options.of(start.config.messages)
+        data = configuring.data_path(start.config)
+        self._home = data / f"mm-{start.index}"
+        self._data = data
+        self._gate_path = data / "run" / socket_name(start.index)
+        segment = open_segment(
+            start.store / layout.counters_name("message-manager", start.index), layout.KIND_COUNTERS, mode=MODE
+        )
+        self._kept = segment  # mapped as long as the process lives
+        self._figures = Figures(Counters("message-manager", segment.view))
+        self._poll = select.epoll()
+        self._on_readable: dict[int, Callable[[], None]] = {}
+        self._wires: dict[int, Wire] = {}
+        self._read: list[Wire] = []  # in this turn
+        self._control_fd = -1
+        self._more = False
+        self._stale = True  # the counters are behind
+        self._stop_s = 0.0
+        self._counted_s = self._kept_up_s = 0.0
+        self._gate: socket.socket | None = None
+        self._workers: Workers | None = None
+        self._events: EventLog | None = None
+        self._journal: Journal | None = None
+
+    # --- Beginning ------------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Read the journal and build the state; nobody is served before that is done."""
+        began_ns = time.monotonic_ns()
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._workers = Workers(threads_for(self._options.pool_threads))
+        self._events = EventLog(self._data / "log")
+        large = SideFiles(self._home / "large")
+        journal, found = Journal.open(self._home / "journal", self._journal_options())
+        self._journal = journal
+        self.core = Core(journal, self, self._options, large, now_ms=now_ms(), pool=Pool(Spill(self._home)))
+        recovery = Recovery(self.core)
+        recovery.restore(found.blobs())
+        recovery.place(found.entries())
+        recovery.replay(found.records(), lambda text: self._control.log("info", text))
+        self._node = ids.Node("127.0.0.1", self._config.messages.site_id, self._port(), time.time(), recovery.start)
+        self._generators = {kind.name.lower(): ids.Generator(self._node, kind) for kind in ids.Kind}
+        self.core.epoch = found.epoch + 1
+        journal.epoch = self.core.epoch
+        self.core.append(records.START, encode_json(self._beginning(journal)))
+        recovery.finish()
+        self.core.create_well_known()
+        self._create_configured()
+        self._report(found)
+        self._upkeep = Upkeep(self.core, journal, self._node.start)
+        Offers(self.core, journal, self._upkeep, self._events, self._home / "large")
+        took_ns = time.monotonic_ns() - began_ns
+        self._figures.recovered(took_ns)
+        depth = sum(one.depth for one in self.core.destinations.values())
+        self._control.log(
+            "info",
+            f"message manager read {recovery.records:,} records in {took_ns / 1e9:.2f} s: "
+            f"{len(self.core.names)} destinations, {depth:,} messages",
+        )
+        self._watch(journal.fd, self._on_journal)
+        self._watch(self._workers.fd, self._workers.collect)
+        self._listen()
+
+    def _beginning(self, journal: Journal) -> dict[str, Any]:
+        return {
+            "epoch": self.core.epoch,
+            "store": journal.store_id.hex(),
+            "software": VERSION,
+            "ms": self.core.now_ms,
+            "start": self._node.start,
+            "group": self.core.group,
+        }
+
+    def _report(self, found: Found) -> None:
+        """Say what the journal has lost, with its place, and what a power failure cut off (CLU-114)."""
+        for finding in found.damage:
+            self._control.log("error", f"journal: {finding}")
+            self.core.event("error", "journal-damage", str(finding), segment=finding.segment, offset=finding.offset)
+        if found.torn is not None:
+            self._control.log("warning", f"journal: {found.torn}")
+            self.core.event("warning", "journal-torn", str(found.torn))
+
+    def _journal_options(self) -> JournalOptions:
+        options = self._options
+        return JournalOptions(
+            segment_bytes=options.segment_bytes,
+            cache_bytes=options.cache_bytes,
+            quota_bytes=options.quota_bytes,
+            sync=options.sync == "always",
+            describe=Describer(),
+            faults=faults_of(self._config.messages.faults),
+            clock_ms=now_ms,
+        )
+
+    def _port(self) -> int:
+        """A port this server holds open, to tell it from others of the host in its ids (CLU-89)."""
+        for address in self._config.server.listen:
+            port = address.rpartition(":")[2]
+            if port.isdecimal() and 0 < int(port) < 65536:
+                return int(port)
+        return 1 + os.getuid() % 65535
+
+    def _create_configured(self) -> None:
+        """`[destinations.NAME]`: made if they are not there, changed if they are and differ."""
+        for name, wanted in self._config.destinations.items():
+            parameters = wanted.parameters()
+            try:
+                destination = self.core.create(name, wanted.kind, parameters)
+            except FairleadError as error:
+                self._control.log("error", f"[destinations.{name}] was not made: {error.text}")
+                continue
+            if destination.parameters != parameters:
+                destination.change(parameters)
+
+    def _listen(self) -> None:
+        self._gate = gate = listen_unix(self._gate_path, socket.SOCK_STREAM)
+        self._watch(gate.fileno(), self._accept)
+
+    def _watch(self, fd: int, action: Callable[[], None]) -> None:
+        self._poll.register(fd, select.EPOLLIN)
+        self._on_readable[fd] = action
+
+    # --- World: what only an edge can do ----------------------------------------------------------------------------
+    def work(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        assert self._workers is not None
+        self._workers.work(job, lambda result: self.core.carry_out(lambda: then(result)))
+
+    def token(self) -> bytes:
+        return secrets.token_bytes(32)
+
+    def new_id(self, kind: str) -> bytes:
+        return self._generators[kind].next(self.core.now_ms / 1000)
+
+    def log(self, record: dict[str, Any]) -> None:
+        assert self._events is not None
+        self._events.write(record)
+
+    # --- The loop -------------------------------------------------------------------------------------------------
+    def serve(self) -> int:
+        """Tell that we are ready, then turn until it is over."""
+        self._submit()
+        self._watch_control()
+        self._control.send("ready")
+        while not self._is_over():
+            self._turn()
+        return 0
+
+    def _turn(self) -> None:
+        events = self._poll.poll(self._patience_s())
+        began_ns = time.monotonic_ns()
+        core = self.core
+        core.on_time(now_ms())
+        for fd, what in events:
+            wire = self._wires.get(fd)
+            if wire is not None:
+                self._on_wire(wire, what)
+            elif fd in self._on_readable:
+                self._on_readable[fd]()
+        self._more = core.run()
+        core.finish()
+        self._submit()
+        for wire in self._read:
+            wire.settle()
+        self._read.clear()
+        for wire in list(self._wires.values()):
+            if wire.link.out and not wire.waits:
+                self._write(wire)
+        now_s = time.monotonic()
+        if now_s - self._kept_up_s >= UPKEEP_S or self._upkeep.is_busy:
+            self._kept_up_s = now_s
+            self._upkeep.step(now_s)
+        if self._control.lost and self._control.tick(now_s):
+            self._watch_control()
+        if events:
+            self._stale = True
+            self._figures.turn(time.monotonic_ns() - began_ns)
+        if now_s - self._counted_s >= COUNT_S:
+            self._counted_s, self._stale = now_s, False
+            assert self._journal is not None
+            assert self._events is not None
+            self._figures.count(now_s, self.core, self._journal, self._upkeep, self._events)
+
+    def _patience_s(self) -> float:
+        if self._more:
+            return 0.0
+        most_ms = 5 if self._stale else 20 if self._upkeep.is_busy or self._stop_s else SAFETY_TICK_MS
+        next_ms = self.core.timers.next_ms
+        if next_ms is not None:
+            most_ms = max(0, min(most_ms, next_ms - now_ms()))
+        return most_ms / 1000
+
+    def _submit(self) -> None:
+        assert self._journal is not None
+        self._journal.submit()
+        if self._journal.full:
+            self.core.flow.store_full(self._journal.full)
+        else:
+            self.core.flow.store_room()
+
+    def _on_journal(self) -> None:
+        journal = self._journal
+        assert journal is not None
+        self.core.on_safe(journal.collect())
+        loaded = journal.loaded()
+        if loaded:
+            self.core.on_loaded(loaded)
+
+    # --- Links ----------------------------------------------------------------------------------------------------
+    def _accept(self) -> None:
+        assert self._gate is not None
+        while True:
+            try:
+                sock, _ = self._gate.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._control.log("error", f"a manager's link could not be taken: {error}")
+                return
+            sock.setblocking(False)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
+            wire = Wire(sock, self.core.link_opened())
+            self._wires[sock.fileno()] = wire
+            self._poll.register(sock.fileno(), select.EPOLLIN)
+
+    def _on_wire(self, wire: Wire, what: int) -> None:
+        if what & select.EPOLLOUT:
+            wire.waits = False
+            self._poll.modify(wire.sock.fileno(), select.EPOLLIN)
+            self._write(wire)
+        if what & ~select.EPOLLOUT and wire.sock.fileno() >= 0:
+            self._read.append(wire)
+            try:
+                if not wire.read(self.core):
+                    self._lose(wire, "")
+            except RemoteProtocolError as error:
+                self._lose(wire, error.text)
+
+    def _write(self, wire: Wire) -> None:
+        if not wire.write():
+            self._lose(wire, "")
+            return
+        if wire.waits:
+            self._poll.modify(wire.sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        if wire.has_room_again:
+            self.core.flow.link_room(wire.link)
+
+    def _lose(self, wire: Wire, why: str) -> None:
+        fd = wire.sock.fileno()
+        if self._wires.pop(fd, None) is None:
+            return
+        self._poll.unregister(fd)
+        wire.close()
+        self._more = True
+        self.core.link_lost(wire.link)
+        if why:
+            self.core.event("error", "link-ended", f"The link of manager {wire.link.manager} was ended: {why}")
+
+    # --- The supervisor -------------------------------------------------------------------------------------------
+    def _watch_control(self) -> None:
+        self._control_fd = self._control.fileno()
+        if self._control_fd >= 0:
+            self._watch(self._control_fd, self._on_control)
+
+    def _on_control(self) -> None:
+        for command in self._control.receive():
+            self._obey(command)
+        if self._control.lost:
+            self._on_readable.pop(self._control_fd, None)  # closing it took it out of the epoll set
+            self._control_fd = -1
+
+    def _obey(self, command: Command) -> None:
+        if command.name == "stop" and not self._stop_s:
+            self._stop_s = time.monotonic() + STOP_S
+        elif command.name == "admin":
+            number = command.args["number"]
+
+            def answered(result: dict[str, Any]) -> None:
+                self._control.answer(number, ok="error" not in result, answer=result)
+
+            self.core.admin.execute(command.args["name"], command.args["args"], answered, user="local")
+
+    def _is_over(self) -> bool:
+        """After a stop: is everything that was promised on disk, and everything said?"""
+        if not self._stop_s:
+            return False
+        if time.monotonic() >= self._stop_s:
+            return True
+        done = self.core.safe >= self.core.last_index and self.core.tasks.idle
+        return done and not any(wire.link.out for wire in self._wires.values())
+
+    def close(self) -> None:
+        for wire in list(self._wires.values()):
+            wire.close()
+        if self._gate is not None:
+            self._gate.close()
+            self._gate_path.unlink(missing_ok=True)
+        if self._journal is not None:
+            self._journal.close()
+        if self._events is not None:
+            self._events.close()
+        if self._workers is not None:
+            self._workers.close()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def faults_of(text: str) -> Faults | None:
+    """The test switch: `name=value` pairs of the journal's `Faults`, joined by commas."""
+    if not text:
+        return None
+    faults = Faults()
+    for pair in text.split(","):
+        name, _, value = pair.partition("=")
+        try:
+            setattr(faults, name.strip(), type(getattr(faults, name.strip()))(value))
+        except (AttributeError, ValueError):
+            raise ConfigError(f"[messages] faults: {pair!r} is not a fault of the journal.") from None
+    return faults

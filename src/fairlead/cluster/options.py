@@ -1,0 +1,36 @@
+"""What can be set for a message manager as a whole: the `[messages]` section, as its machines see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Defaults are those of the configuration reference; a process takes them from its configuration."""
+
+    segment_bytes: int = 64 * MIB
+    quota_bytes: int = 0
+    flush_wait_ms: float = 2.0
+    sync: Literal["always", "memory"] = "always"
+    checkpoint_bytes: int = 256 * MIB
+    checkpoint_s: float = 600.0
+    fragment_bytes: int = 256 * 1024
+    large_bytes: int = MIB
+    window_messages: int = 10_000
+    window_bytes: int = 8 * MIB
+    high_water_commands: int = 1000
+    low_water_commands: int = 500
+    high_water_bytes: int = 8 * MIB
+    low_water_bytes: int = 4 * MIB
+    resend_retention_s: float = 600.0
+    cache_bytes: int = 64 * MIB
+    pool_threads: int = 0
+
+    @classmethod
+    def of(cls, settings: object) -> Options:
+        """The values of a settings section that has (some of) these names."""
+        return cls(**{one.name: getattr(settings, one.name) for one in fields(cls) if hasattr(settings, one.name)})

@@ -1,0 +1,216 @@
+"""A destination's part in transactions: what they sent here, hidden, and what they took, locked (CLU-156, CLU-157).
+
+Nothing of it shows before the COMMIT record. After a restart open transactions are over: their messages are forgotten,
+and what they had taken is available again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fairlead.cluster import acceptance, intake, records, settling, stored
+from fairlead.wire.durable import ENTRY_CRON, ENTRY_DEDUP
+from fairlead.wire.entry_codec import details
+from fairlead.wire.properties import lookup
+
+if TYPE_CHECKING:
+    from fairlead.cluster.destination import Destination
+    from fairlead.cluster.intake import Batch
+    from fairlead.cluster.parties import Line, Session
+
+Stored = tuple[int, int, int, int, int]
+Settled = tuple[int, int, int, int]
+
+
+@dataclass(slots=True, frozen=True)
+class Hidden:
+    """One HIDDEN record."""
+
+    index: int
+    place: int
+    size: int
+    head: stored.Head
+    entries: bytes | None  # None: nothing in them has to be known at the commit
+
+
+class Part:
+    """What one transaction did here."""
+
+    __slots__ = ("dedup", "fault", "hidden", "link", "live", "origin", "sent", "settled")
+
+    def __init__(self, live: bool) -> None:
+        self.live = live  # not read from the journal
+        self.hidden: list[Hidden] = []
+        self.sent = 0  # messages, which are numbered from 1
+        self.settled: list[tuple[int, int, int]] = []  # cursor, first, one beyond
+        self.fault = ""
+        self.dedup: set[str] = set()
+        self.link = -1
+        self.origin: Line | None = None
+
+
+class Parts:
+    """All open transactions in one destination."""
+
+    __slots__ = ("_home", "_open")
+
+    def __init__(self, home: Destination) -> None:
+        self._home = home
+        self._open: dict[tuple[bytes, int], Part] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _part(self, session: bytes, transaction: int, *, live: bool = True) -> Part:
+        part = self._open.get((session, transaction))
+        if part is None:
+            part = self._open[session, transaction] = Part(live)
+        return part
+
+    # ------------------------------------------------------------------ while it is open
+
+    def hide(self, batch: Batch, transaction: int) -> None:
+        """Messages sent in a transaction. What is wrong with them is told at the commit."""
+        home = self._home
+        part = self._part(batch.producer.session.id, transaction)
+        if batch.first != part.sent + 1:
+            part.fault = part.fault or f"send number {batch.first} came where {part.sent + 1} was expected"
+            return
+        part.sent += batch.count
+        part.link = batch.link
+        part.origin = batch.producer.session.line
+        for piece in self._wanted(batch, part):
+            head = piece.head(home.number, 0, transaction, home.port.now_ms)
+            packed = head.pack()
+            index, place = home.port.append(records.HIDDEN, packed, piece.entries)
+            part.hidden.append(self._hidden(index, place, len(packed) + len(piece.entries), head, piece.entries))
+
+    def spoil(self, batch: Batch, transaction: int, fault: str) -> None:
+        """Something of it cannot be stored: the commit will say why."""
+        part = self._part(batch.producer.session.id, transaction)
+        part.sent += batch.count
+        part.fault = part.fault or fault
+
+    def _wanted(self, batch: Batch, part: Part) -> list[Batch]:
+        """The batch without what was stored before under the same deduplication id."""
+        if not batch.flags & (ENTRY_DEDUP | ENTRY_CRON):
+            return [batch]
+        home, kept = self._home, list[tuple[int, int]]()
+        for position, entry in enumerate(details(batch.entries, 0, len(batch.entries))):
+            if entry.flags & ENTRY_CRON and (bad := intake.bad_schedule(entry, home.port.now_ms)) is not None:
+                part.fault = part.fault or bad.text
+            identity = lookup(entry.headers, b":dedup") if entry.flags & ENTRY_DEDUP else None
+            if isinstance(identity, str):
+                known = home.dedup.find(identity, home.port.now_ms, home.parameters.dedup_s)
+                if known is not None or identity in part.dedup:
+                    continue
+                part.dedup.add(identity)
+            if kept and kept[-1][1] == position:
+                kept[-1] = (kept[-1][0], position + 1)
+            else:
+                kept.append((position, position + 1))
+        return [batch.part(first, beyond - first) for first, beyond in kept]
+
+    def _hidden(self, index: int, place: int, size: int, head: stored.Head, entries: memoryview) -> Hidden:
+        look = self._home.kind == "topic" or acceptance.needs_look(self._home, head.flags, head.low, head.high)
+        return Hidden(index, place, size, head, bytes(entries) if look else None)
+
+    def settle(self, session: Session, transaction: int, cursor: int, ranges: list[tuple[int, int]]) -> None:
+        """Acknowledged in a transaction: still locked, no longer the consumer's to settle."""
+        if ranges:
+            part = self._part(session.id, transaction)
+            part.settled += [(cursor, low, high) for low, high in ranges]
+
+    # ------------------------------------------------------------------ how it ends
+
+    def fault(self, session: Session, transaction: int) -> str | None:
+        """Why it cannot be committed."""
+        part = self._open.get((session.id, transaction))
+        return part.fault or None if part is not None else None
+
+    def count(self, session: Session, transaction: int) -> int:
+        part = self._open.get((session.id, transaction))
+        return part.sent if part is not None else 0
+
+    def items(self, session: Session, transaction: int) -> tuple[list[Stored], list[Settled]]:
+        """What the COMMIT record has to say of this destination; order numbers are given here."""
+        home = self._home
+        part = self._open.get((session.id, transaction))
+        if part is None:
+            return [], []
+        order, new = home.next, list[Stored]()
+        for one in part.hidden:
+            new.append((home.number, one.head.count, order, one.index, home.port.now_ms))
+            order += one.head.count
+        return new, [(home.number, cursor, low, high) for cursor, low, high in part.settled]
+
+    def commit(self, index: int, body: memoryview) -> None:
+        """The COMMIT record was written, or is read again."""
+        home = self._home
+        session, transaction, stored_count, settled_count = records.COMMIT_RECORD.unpack_from(body)
+        part = self._open.pop((session, transaction), None) or Part(live=False)
+        hidden = {one.index: one for one in part.hidden}
+        plans, at = [], records.COMMIT_RECORD.size
+        for _ in range(stored_count):
+            number, _, order, source, arrival_ms = records.COMMIT_STORED.unpack_from(body, at)
+            at += records.COMMIT_STORED.size
+            if number == home.number and source in hidden:
+                one = hidden[source]
+                head = one.head._replace(order=order, arrival_ms=arrival_ms)
+                plan = acceptance.accept(home, head, one.place, one.size, one.entries)
+                if home.kind == "topic":
+                    plan.entries, plan.link, plan.origin = one.entries, part.link, part.origin
+                plans.append(plan)
+        for _ in range(settled_count):
+            number, cursor_number, low, high = records.COMMIT_SETTLED.unpack_from(body, at)
+            at += records.COMMIT_SETTLED.size
+            cursor = home.cursors.get(cursor_number)
+            if number == home.number and cursor is not None:
+                settling.finish(home, cursor, low, high)
+        home.last_index = max(home.last_index, index)
+
+        def visible() -> None:
+            for plan in plans:
+                acceptance.reveal(home, plan)
+
+        if part.live:
+            home.port.after(index, visible)
+        else:
+            visible()
+
+    def take(self, session: Session, transaction: int) -> list[tuple[int, int, int]]:
+        """It is rolled back: what it had taken. Its messages are never delivered (CLU-160)."""
+        part = self._open.pop((session.id, transaction), None)
+        return part.settled if part is not None else []
+
+    # ------------------------------------------------------------------ the journal
+
+    def apply_hidden(self, index: int, place: int, body: memoryview) -> None:
+        one = stored.read(body)
+        part = self._part(one.head.session, one.head.transaction, live=False)
+        part.sent += one.head.count
+        part.hidden.append(self._hidden(index, place, len(body), one.head, one.view[one.start : one.end]))
+
+    def oldest(self) -> int | None:
+        """Index of the oldest HIDDEN record that may still be committed."""
+        return min((one.index for part in self._open.values() for one in part.hidden), default=None)
+
+    def snapshot(self) -> list[Any]:
+        return [
+            (session, transaction, [(o.index, o.place, o.size, o.head, o.entries) for o in part.hidden])
+            for (session, transaction), part in self._open.items()
+            if part.hidden
+        ]
+
+    def restore(self, state: list[Any]) -> None:
+        for session, transaction, hidden in state:
+            part = self._part(bytes(session), transaction, live=False)
+            part.hidden = [
+                Hidden(index, place, size, stored.Head(*head), entries) for index, place, size, head, entries in hidden
+            ]
+            part.sent = sum(one.head.count for one in part.hidden)
+
+    def forget(self) -> None:
+        """After a restart nobody can commit what was open."""
+        self._open.clear()

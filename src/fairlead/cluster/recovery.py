@@ -1,0 +1,228 @@
+"""From journal to state and from state to checkpoint.
+
+A checkpoint is taken part by part over many turns, while records are written on. Each part says up to which index it
+knows everything; reading again skips, for that part alone, what it knows already. The checkpoint counts from the
+index at which it began, and the journal lets it count only when everything appended before its end is safe: it never
+tells of what a crash took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from fairlead.cluster import records
+from fairlead.cluster.destination import PLACED
+from fairlead.cluster.names import Made
+from fairlead.cluster.port import Bytes
+from fairlead.journal.usage import Row
+
+if TYPE_CHECKING:
+    from fairlead.cluster.core import Core
+
+OF_DESTINATION: Final = frozenset(
+    {records.STORE, records.HIDDEN, records.SETTLE, records.MARK, records.PLACE, records.FIRE}
+)
+"""Kinds that begin with the number of the one destination they concern."""
+OF_DESTINATION_JSON: Final = frozenset({records.CHANGE, records.SUBSCRIBE, records.UNSUBSCRIBE, records.CANCEL})
+OF_SESSIONS: Final = frozenset(
+    {records.SESSION, records.PRODUCER, records.STORE, records.SUBSCRIBE, records.UNSUBSCRIBE}
+)
+PROGRESS_RECORDS: Final = 1_000_000
+
+
+class Record(Protocol):
+    """A record as the journal gives it back."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def kind(self) -> int: ...
+    @property
+    def place(self) -> int: ...
+    @property
+    def body(self) -> memoryview: ...
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Sheet(Protocol):
+    """A checkpoint under way."""
+
+    def add(self, key: bytes, blob: bytes) -> None: ...
+
+    def finish(self, covers: int) -> None: ...
+
+
+def destinations_of(kind: int, body: Bytes) -> list[int]:
+    """The numbers of the destinations a record concerns."""
+    if kind in OF_DESTINATION:
+        return [int.from_bytes(body[:4], "little")]
+    if kind in OF_DESTINATION_JSON:
+        return [int(msgspec.json.decode(body)["number"])]
+    if kind == records.MOVE:
+        target = int.from_bytes(body[:4], "little")
+        count = records.STORE_RECORD.unpack_from(body)[3]
+        size = records.MOVED.size
+        at = records.STORE_RECORD.size
+        sources = (records.MOVED.unpack_from(body, at + i * size)[0] for i in range(count))
+        return list(dict.fromkeys((target, *sources)))
+    if kind == records.COMMIT:
+        _, _, stored, settled = records.COMMIT_RECORD.unpack_from(body)
+        at = records.COMMIT_RECORD.size
+        beyond = at + stored * records.COMMIT_STORED.size
+        numbers = [one[0] for one in records.COMMIT_STORED.iter_unpack(memoryview(body)[at:beyond])]
+        end = beyond + settled * records.COMMIT_SETTLED.size
+        numbers += [one[0] for one in records.COMMIT_SETTLED.iter_unpack(memoryview(body)[beyond:end])]
+        return list(dict.fromkeys(numbers))
+    return []
+
+
+class Recovery:
+    """Builds a core's state from a checkpoint and the records behind it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._known: dict[int, int] = {}  # destination -> index up to which its part of the checkpoint knows all
+        self._missing: set[int] = set()  # named in the checkpoint, deleted before its own part was written
+        self._tails: dict[int, bytes] = {}  # entries of indexes that were added during the checkpoint
+        self._names = self._sessions = self._transactions = self._transfers = self._admin = 0
+        self.epoch = 0
+        self.start = 0
+        self.records = 0
+
+    def restore(self, blobs: Iterable[tuple[bytes, Bytes]]) -> None:
+        """A checkpoint's parts, in any order."""
+        found = dict(blobs)
+        core = self._core
+        if not found:
+            return
+        _, facts = _opened(found[b"core"])
+        self.epoch, self.start = facts["epoch"], facts["start"]
+        core.next_message = facts["next_message"]
+        self._names, names = _opened(found[b"names"])
+        core.names.next_number = names["next_number"]
+        for made in msgspec.convert(names["made"], list[Made]):
+            core.manager.adopt(made)
+            blob = found.get(b"d:%d" % made.number)
+            if blob is None:
+                self._missing.add(made.number)
+            else:
+                self._known[made.number], state = _opened(blob)
+                self._tails[made.number] = state["index"]
+                core.names.destinations[made.number].restore({**state, "index": b""})
+        self._sessions, state = _opened(found[b"sessions"])
+        core.sessions.restore(state)
+        self._transactions, state = _opened(found[b"transactions"])
+        core.transactions.restore(state)
+        self._transfers, state = _opened(found[b"transfers"])
+        core.transfers.restore(state)
+        self._admin, state = _opened(found[b"admin"])
+        core.admin.restore(state)
+
+    def place(self, rows: Iterable[Row]) -> None:
+        """Where the messages are of which the checkpoint tells: the journal knows, up to where the checkpoint began."""
+        destinations = self._core.names.destinations
+        for row in rows:
+            facts = row.facts
+            destination = destinations.get(facts.destination)
+            if destination is None or not facts.base or facts.base + facts.count <= destination.first:
+                continue
+            destination.index.add(
+                facts.base, facts.count, row.place, facts.size, facts.flags, facts.arrival_ms, facts.skip
+            )
+        for number, tail in self._tails.items():
+            for entry in PLACED.iter_unpack(tail):
+                destinations[number].index.add(*entry)
+        self._tails.clear()
+
+    def replay(self, found: Iterable[Record], say: Callable[[str], None] = lambda text: None) -> None:
+        """The records behind the checkpoint, in their order."""
+        for one in found:
+            self.apply(one.kind, one.index, one.place, one.body)
+            self.records += 1
+            if self.records % PROGRESS_RECORDS == 0:
+                say(f"read {self.records:,} records of the journal")
+
+    def apply(self, kind: int, index: int, place: int, body: memoryview) -> None:
+        core = self._core
+        core.last_index = core.safe = index
+        if kind in OF_SESSIONS and index > self._sessions:
+            core.sessions.apply(kind, body)
+        if kind in (records.COMMIT, records.OUTCOME) and index > self._transactions:
+            core.transactions.apply(kind, index, body)
+        if kind == records.START:
+            facts = msgspec.json.decode(body)
+            self.epoch, self.start = max(self.epoch, facts["epoch"]), max(self.start, facts["start"])
+        elif kind == records.CREATE and index > self._names:
+            core.manager.adopt(msgspec.json.decode(body, type=Made))
+        elif kind == records.DELETE and index > self._names:
+            number = msgspec.json.decode(body)["number"]
+            core.manager.abandon(number)
+            self._missing.discard(number)
+        elif kind == records.TRANSFER and index > self._transfers:
+            core.transfers.apply(body)
+        elif kind == records.CONFIG and index > self._admin:
+            core.admin.apply(body)
+        for number in destinations_of(kind, body):
+            destination = core.names.destinations.get(number)
+            if destination is not None and number not in self._missing and index > self._known.get(number, 0):
+                destination.apply(kind, index, place, body)
+
+    def finish(self) -> None:
+        """Everything is read: what was open is rolled back, what is for ever there is made."""
+        core = self._core
+        core.next_message = max(core.next_message, core.sessions.recovered())
+        core.transactions.recovered()
+        core.transfers.recovered()
+        for destination in list(core.names.destinations.values()):
+            destination.recovered()
+
+
+class Checkpoint:
+    """One checkpoint under way; `step` does a bounded piece of it."""
+
+    def __init__(self, core: Core, sheet: Sheet, start: int) -> None:
+        self._core = core
+        self._sheet = sheet
+        self.covers = core.last_index
+        facts = {"epoch": core.epoch, "start": start, "next_message": core.next_message}
+        self._nexts = {number: one.next for number, one in core.names.destinations.items()}
+        self._parts = self._in_order(facts)
+        self._all = False
+
+    def _in_order(self, facts: dict[str, Any]) -> Iterator[tuple[bytes, Any]]:
+        core = self._core
+        yield b"core", facts
+        yield b"names", core.names.snapshot()
+        yield b"sessions", core.sessions.snapshot()
+        yield b"transactions", core.transactions.snapshot()
+        yield b"transfers", core.transfers.snapshot()
+        yield b"admin", core.admin.snapshot()
+        for number, since in self._nexts.items():
+            destination = core.names.destinations.get(number)
+            if destination is not None:
+                yield b"d:%d" % number, destination.snapshot(since)
+
+    def step(self, most_bytes: int = 1 << 20, most_parts: int = 64) -> bool:
+        """A bounded piece of it. True: everything is handed to the journal."""
+        while not self._all and most_bytes > 0 and most_parts > 0:
+            part = next(self._parts, None)
+            if part is None:
+                self._all = True
+                break
+            blob = _encode((self._core.last_index, part[1]))
+            self._sheet.add(part[0], blob)
+            most_bytes -= len(blob)
+            most_parts -= 1
+        if self._all:
+            self._sheet.finish(self.covers)
+        return self._all
+
+
+def _opened(blob: Bytes) -> tuple[int, Any]:
+    index, state = msgspec.msgpack.decode(blob)
+    return index, state

@@ -1,0 +1,293 @@
+"""Durable subscriptions by name, and subscriptions by pattern.
+
+A durable subscription is known by its client and its name, over all topics: taken up again with another topic or
+selector it is replaced, as in Jakarta Messaging. Each place it has is a cursor of one topic; one by pattern has a
+place in every topic that matches, also in those made while nobody was there (CLU-173…175). What a pattern stands for
+is kept in a SUBSCRIBE record of its own, with destination number 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fairlead import topics
+from fairlead.cluster import records, requests
+from fairlead.cluster.parties import Consumer, Line, Session
+from fairlead.errors import DuplicateSubscription, FairleadError, NoDestination, TooMany
+
+if TYPE_CHECKING:
+    from fairlead.cluster.destination import Destination
+    from fairlead.cluster.host import Host
+
+PATTERN_TOPICS_MAX: Final = 10_000
+Done = Callable[[dict[str, Any] | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class Durable:
+    """One durable subscription."""
+
+    client: str
+    name: str
+    selector: str
+    shared: bool
+    pattern: str = ""
+    places: dict[int, int] = field(default_factory=dict)  # destination number -> cursor
+    users: set[Consumer] = field(default_factory=set)
+
+
+class Subscriptions:
+    """The durable subscriptions of all topics."""
+
+    def __init__(self, core: Host) -> None:
+        self._core = core
+        self._known: dict[tuple[str, str], Durable] = {}
+
+    def declare(self, session: Session, asked: requests.Consume, pattern: str = "", destination: int = 0) -> Durable:
+        """The durable subscription asked for: the one there is, or a new one in place of a different one."""
+        key = (session.client, asked.durable)
+        text = asked.selector.strip()
+        known = self._known.get(key)
+        if known is not None:
+            self._weed(known)
+            same = (known.selector, known.shared, known.pattern) == (text, asked.shared, pattern)
+            if same and (pattern or not known.places or destination in known.places):
+                return known
+            if known.users:
+                raise DuplicateSubscription(f"The durable subscription {asked.durable!r} is in use for something else.")
+            self._remove(known)
+        known = self._known[key] = Durable(*key, text, asked.shared, pattern)
+        if pattern:
+            self._core.append(records.SUBSCRIBE, msgspec.json.encode(_lasting(known)))
+        return known
+
+    def claim(self, consumer: Consumer, asked: requests.Consume, pattern: str = "") -> tuple[int, int]:
+        """The cursor of the subscription this consumer names, made if need be, and the index it is safe from."""
+        destination = consumer.destination
+        known = self.declare(consumer.session, asked, pattern, destination.number)
+        if not known.shared and any(user.destination is destination for user in known.users):
+            raise DuplicateSubscription(f"The durable subscription {asked.durable!r} is in use by another consumer.")
+        cursor = known.places.get(destination.number)
+        if cursor is None:
+            cursor = self._place(known, destination, asked.start)
+        known.users.add(consumer)
+        return cursor, self._core.last_index
+
+    def _place(self, known: Durable, destination: Destination, start: requests.Start) -> int:
+        cursor, _ = destination.subscribe(
+            name=known.name,
+            client=known.client,
+            selector=known.selector,
+            shared=known.shared,
+            start=start,
+            pattern=known.pattern,
+        )
+        known.places[destination.number] = cursor
+        return cursor
+
+    def remove(self, clients: Iterable[str], name: str) -> int:
+        """Unsubscribe: the index it is safe from. Refused while somebody consumes from it."""
+        known = next((found for client in clients if (found := self._known.get((client, name)))), None)
+        if known is None:
+            raise NoDestination(f"There is no durable subscription {name!r}.")
+        self._weed(known)
+        if known.users:
+            raise DuplicateSubscription(f"The durable subscription {name!r} is in use.")
+        self._remove(known)
+        return self._core.last_index
+
+    def _remove(self, known: Durable) -> None:
+        del self._known[known.client, known.name]
+        for number, cursor in known.places.items():
+            destination = self._core.destinations.get(number)
+            if destination is not None:
+                destination.unsubscribe(cursor)
+        if known.pattern:
+            record = {"number": 0, "cursor": 0, "name": known.name, "client": known.client}
+            self._core.append(records.UNSUBSCRIBE, msgspec.json.encode(record))
+
+    def _weed(self, known: Durable) -> None:
+        """Consumers that are over no longer use it."""
+        known.users = {user for user in known.users if user.session.consumers.get(user.handle) is user}
+
+    def on_created(self, destination: Destination) -> None:
+        """Durable subscriptions by pattern begin at the first message of a new topic, whoever is there."""
+        if destination.kind == "topic":
+            for known in self._known.values():
+                if known.pattern and fits(known.pattern, destination.name) and destination.number not in known.places:
+                    self._place(known, destination, "first")
+
+    def forget(self, number: int) -> None:
+        """The topic of this number is deleted."""
+        for key, known in list(self._known.items()):
+            if known.places.pop(number, None) is not None and not known.places and not known.pattern:
+                del self._known[key]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """For administration: each with its topics and how far it is behind in all of them together."""
+        found = []
+        for known in self._known.values():
+            self._weed(known)
+            homes = [
+                (self._core.destinations[n], cursor)
+                for n, cursor in known.places.items()
+                if n in self._core.destinations
+            ]
+            found.append(
+                {
+                    "name": known.name,
+                    "client": known.client,
+                    "topics": [home.name for home, _ in homes],
+                    "pattern": known.pattern,
+                    "selector": known.selector,
+                    "shared": known.shared,
+                    "consumers": len(known.users),
+                    "depth": sum(
+                        one.depth for home, cursor in homes for one in home.subscriptions() if one.cursor == cursor
+                    ),
+                }
+            )
+        return found
+
+    # ------------------------------------------------------------------ the journal
+
+    def apply(self, kind: int, facts: dict[str, Any]) -> None:
+        """A SUBSCRIBE or UNSUBSCRIBE record with destination number 0: a pattern."""
+        key = (facts["client"], facts["name"])
+        if kind == records.UNSUBSCRIBE:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = Durable(*key, facts["selector"], facts["shared"], facts["pattern"])
+
+    def snapshot(self) -> Sequence[dict[str, Any]]:
+        """The patterns; everything else is in the topics' own snapshots."""
+        return [_lasting(known) for known in self._known.values() if known.pattern]
+
+    def recovered(self, destination: Destination) -> None:
+        """Learn from a topic, once it is whole again, which subscriptions have a place in it."""
+        if destination.kind != "topic":
+            return
+        for one in destination.subscriptions():
+            key = (one.client, one.name)
+            known = self._known.setdefault(key, Durable(*key, one.selector, one.shared, one.pattern))
+            known.places[destination.number] = one.cursor
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A consumer by pattern: a consumer for each topic that matches."""
+
+    handle: int
+    session: Session
+    asked: requests.Consume
+    members: dict[int, Consumer] = field(default_factory=dict)  # by destination number
+
+    def consumers(self) -> list[Consumer]:
+        return list(self.members.values())
+
+
+class Patterns:
+    """Consumers by pattern, of all sessions."""
+
+    def __init__(self, core: Host) -> None:
+        self._core = core
+        self._groups: dict[Session, dict[int, Group]] = {}
+
+    def open(self, session: Session, handle: int, asked: requests.Consume) -> Group:
+        topics.validate_pattern(asked.destination)
+        group = Group(handle, session, asked)
+        if len(self.matching(group)) > PATTERN_TOPICS_MAX:
+            raise TooMany(f"The pattern {asked.destination!r} stands for more than {PATTERN_TOPICS_MAX} topics.")
+        self._groups.setdefault(session, {})[handle] = group
+        return group
+
+    def matching(self, group: Group) -> list[Destination]:
+        pattern = group.asked.destination
+        return [d for d in self._core.destinations.values() if d.kind == "topic" and fits(pattern, d.name)]
+
+    def join(self, group: Group, destination: Destination, done: Done) -> None:
+        """Take this topic in; `done` gets the facts of the consumer, or None if it could not be."""
+        line, asked = group.session.line, group.asked
+        if line is None or destination.number in group.members:
+            done(None)
+            return
+        consumer = self._core.sessions.opening.make_consumer(line, group.session, destination, asked)
+        group.members[destination.number] = consumer
+
+        def begin() -> None:
+            try:
+                if asked.durable:
+                    consumer.cursor, _ = self._core.sessions.subscriptions.claim(consumer, asked, asked.destination)
+                destination.attach(consumer, asked.start)
+            except FairleadError as refusal:
+                group.members.pop(destination.number, None)
+                self._core.sessions.opening.drop(line, consumer)
+                self._core.event("warning", refusal.code, refusal.text, destination=destination.name)
+                done(None)
+                return
+            done({"handle": consumer.handle, "destination": destination.name, "destination_id": destination.id.hex()})
+
+        self._core.post(destination, begin)
+
+    def on_created(self, destination: Destination) -> None:
+        """A topic was made: consumers whose pattern it matches get it, and are told so by NOTICE `joined`."""
+        self._core.sessions.subscriptions.on_created(destination)
+        if destination.kind != "topic":
+            return
+        for session, groups in self._groups.items():
+            for group in groups.values():
+                if len(group.members) < PATTERN_TOPICS_MAX and fits(group.asked.destination, destination.name):
+                    self.join(group, destination, self._teller(session, group))
+
+    def _teller(self, session: Session, group: Group) -> Done:
+        def tell(facts: dict[str, Any] | None) -> None:
+            if facts is not None:
+                self._core.notice(session, event="joined", consumer=group.handle, **facts)
+
+        return tell
+
+    def get(self, line: Line, handle: int) -> Group | None:
+        return next((g[handle] for s in line.sessions.values() if (g := self._groups.get(s)) and handle in g), None)
+
+    def take(self, line: Line, handle: int) -> Group | None:
+        group = self.get(line, handle)
+        if group is not None:
+            del self._groups[group.session][handle]
+        return group
+
+    def drop(self, session: Session) -> None:
+        self._groups.pop(session, None)
+
+
+def _lasting(known: Durable) -> dict[str, Any]:
+    return {
+        "number": 0,
+        "cursor": 0,
+        "name": known.name,
+        "client": known.client,
+        "selector": known.selector,
+        "shared": known.shared,
+        "start": "new",
+        "pattern": known.pattern,
+    }
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Does the pattern stand for this name? Never for a temporary one, nor by accident for a reserved one (CLU-175)."""
+    return not name.startswith("temporary:") and _compiled(pattern).matches(name)
+
+
+_cache: dict[str, topics.Pattern] = {}
+
+
+def _compiled(pattern: str) -> topics.Pattern:
+    found = _cache.get(pattern)
+    if found is None:
+        if len(_cache) >= 4096:
+            _cache.clear()
+        found = _cache[pattern] = topics.compile(pattern)
+    return found

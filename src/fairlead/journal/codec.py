@@ -1,0 +1,18 @@
+"""Which twin encodes and scans records: the compiled one, unless FAIRLEAD_PURE=1 or it was not built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.runtime import extensions
+
+__all__ = ["COMPILED", "Batch", "read_record", "scan"]
+
+if TYPE_CHECKING or extensions.is_pure() or "fairlead.journal._records" in extensions.missing():
+    from fairlead.journal.records import Batch, read_record, scan
+
+    COMPILED = False
+else:
+    from fairlead.journal._records import Batch, read_record, scan
+
+    COMPILED = True

@@ -1,0 +1,365 @@
+"""The journal of a message manager: append records, submit what is pending, collect what is safe, read it again.
+
+One thread owns it. While a batch is being written, what is appended gathers in the next one; one sync confirms all of
+it. What can be refused is refused at `append`; what fails later fails for good, since nobody knows what a device that
+could not sync has kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from fairlead.journal.codec import Batch
+from fairlead.journal.edge import begin
+from fairlead.journal.edge.backup import Backup
+from fairlead.journal.edge.checkpoint import Checkpoint
+from fairlead.journal.edge.chores import Chores
+from fairlead.journal.edge.files import Files
+from fairlead.journal.edge.opening import Recovery
+from fairlead.journal.edge.options import Options
+from fairlead.journal.edge.reading import Reader, Recent
+from fairlead.journal.edge.room import Room, Sparse
+from fairlead.journal.edge.threads import open_writer
+from fairlead.journal.facts import Facts
+from fairlead.journal.faults import JournalFailed, StoreFull
+from fairlead.journal.layout import (
+    FILE_HEAD,
+    FORMAT_VERSION,
+    ITEM_BYTES,
+    file_head,
+    offset_of,
+    padded,
+    place_of,
+    seed_of,
+    segment_of,
+)
+from fairlead.journal.records import Bytes
+from fairlead.journal.usage import IsLive, Row
+
+WRITE_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Journal:
+    """Open one with `Journal.open`."""
+
+    def __init__(self, directory: Path, options: Options, opened: begin.Opened) -> None:
+        self.directory = directory
+        self.store_id = opened.store_id
+        self.options = options
+        self.epoch = opened.recovery.epoch  # of the records appended from now on
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.syncs = 0  # batches that were written and synced
+        self._lock = opened.lock
+        self._files = options.files or Files()
+        self._clock_ms: Callable[[], int] = options.clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self._seed = seed_of(self.store_id)
+        self._recovery = opened.recovery
+        self._usage = opened.usage
+        self._writer = open_writer(self.fd, options.faults, options.files)
+        self._chores = Chores(self.fd)
+        self._reader = Reader(directory, self._seed, self.fd)
+        self._recent = Recent(options.cache_bytes)
+        self._room = Room(directory, self._files, options, self._chores, opened, self._usage, self._reader)
+        self._offset = opened.offset  # where the next batch begins in the active segment
+        self._previous = opened.recovery.epoch  # of the record before
+        self._next = opened.recovery.last + 1
+        self._safe = opened.recovery.last
+        self._safe_end = place_of(opened.segments[-1].number, opened.offset)  # place behind everything that is safe
+        self._open: Batch | None = None
+        self._closed: deque[Batch] = deque()  # full, or ended by a change of segment; not yet given to the writer
+        self._writing: Batch | None = None
+        self._recovered = False
+        self._failure = ""
+        self._bulky = options.bulky
+        self._late = options.describe.late
+        self._checkpoint: Checkpoint | None = None
+        self._checkpoint_number = opened.checkpoint_number
+        self._blocked_write = False  # the device had no room for the batch: it is written again later
+        self._room.prepare()
+
+    @classmethod
+    def open(cls, directory: Path | str, options: Options | None = None) -> tuple[Journal, Recovery]:
+        """Open the journal there, or make one. Everything recovered is on stable storage when this returns."""
+        options = options or Options()
+        opened = begin.open_files(Path(directory), options)
+        return cls(Path(directory), options, opened), opened.recovery
+
+    # What can be asked.
+
+    @property
+    def safe(self) -> int:
+        """Everything up to this index is on stable storage."""
+        return self._safe
+
+    @property
+    def last(self) -> int:
+        """Index of the record appended last."""
+        return self._next - 1
+
+    @property
+    def covers(self) -> int:
+        """Everything up to this index is in the newest checkpoint."""
+        return self._room.covers
+
+    @property
+    def full(self) -> str:
+        """Why messages are refused at the moment; empty: they are not."""
+        return self._room.full
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is confirmed any more; empty: all is well."""
+        return self._failure
+
+    @property
+    def pending_bytes(self) -> int:
+        """Appended and not yet safe."""
+        batches = [*self._closed, *filter(None, (self._open, self._writing))]
+        return sum(batch.size for batch in batches)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of all segment files."""
+        return self._room.disk_bytes
+
+    # Writing.
+
+    def append(self, kind: int, head: Bytes, payload: Bytes = b"") -> tuple[int, int]:
+        """Put a record into the pending batch: its index, and the place of the first byte of `head`.
+
+        Both are copied. Raises StoreFull when the disk is full and the record is one that brings messages.
+        """
+        if self._failure:
+            raise JournalFailed(self._failure)
+        if kind in self._bulky and self._room.full:
+            raise StoreFull(self._room.full)
+        size = len(head) + len(payload)
+        need = ITEM_BYTES + padded(size)
+        batch = self._open
+        if batch is None or offset_of(batch.place) + batch.size + need > self.options.segment_bytes:
+            batch = self._begin(need)
+        place = batch.add(kind, head, payload, self.epoch, self._previous)
+        self._previous = self.epoch
+        index = self._next
+        self._next = index + 1
+        if kind in self._late:
+            self._note(kind, index, place, head, payload)
+        return index, place
+
+    def submit(self) -> None:
+        """Start writing what is pending, unless a write is under way."""
+        if self._writing is not None or self._failure:
+            return
+        if self._closed:
+            batch = self._closed.popleft()
+        elif self._open is not None:
+            batch, self._open = self._open, None
+            self._offset = offset_of(batch.place) + batch.size
+        else:
+            return
+        batch.finish(self._safe, self._clock_ms())
+        self._writing = batch
+        self._write(batch)
+
+    def collect(self) -> int:
+        """Take in what the threads have done, and start the next write: everything up to the result is safe."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+        for _, error, _ in self._writer.finished():
+            self._written(error)
+        self._reader.collect()
+        self._chores.settle()
+        if self._recovery.complete and not self._recovered:
+            self._recovered = True
+            self._room.after_recovery()
+        if self._failure:
+            raise JournalFailed(self._failure)
+        if self._checkpoint is not None and self._checkpoint.covers >= 0 and self._safe >= self._checkpoint.needs:
+            waiting, self._checkpoint = self._checkpoint, None
+            self._room.settle_checkpoint(waiting)
+        self.submit()
+        return self._safe
+
+    def tick(self, now_s: float) -> None:
+        """Try again what a full disk refused. Call it about once a second."""
+        if self._blocked_write and self._writing is not None and not self._failure:
+            self._blocked_write = False
+            self._write(self._writing)
+        self._room.tick(now_s)
+
+    def flush(self, timeout_s: float = 60.0) -> int:
+        """Wait until everything appended is safe. For starts, ends and tests."""
+        until = time.monotonic() + timeout_s
+        while self.collect() < self._next - 1:
+            if self._blocked_write:
+                raise StoreFull(self._room.full)
+            if time.monotonic() > until:
+                raise JournalFailed(f"the device has not synced within {timeout_s:g} s")
+            _wait(self.fd, 0.05)
+        return self._safe
+
+    # Reading.
+
+    def read(self, place: int, size: int, skip: int = 0) -> memoryview | None:
+        """Bytes of a record, checked; None: they are being fetched, and `loaded` will name the place.
+
+        `skip` says how many bytes of the record's body come before the place. Raises JournalDamaged.
+        """
+        for batch in (self._open, self._writing, *self._closed):
+            if batch is not None and batch.place <= place < batch.place + batch.size:
+                return batch.read(place, size)
+        batch = self._recent.find(place)
+        if batch is not None:
+            return batch.read(place, size)
+        return self._reader.read(place, size, skip)
+
+    def loaded(self) -> list[int]:
+        """Places that were asked for and can be read now."""
+        return self._reader.loaded()
+
+    # Keeping house.
+
+    def checkpoint(self) -> Checkpoint:
+        """Begin a checkpoint; there is one at a time."""
+        if self._checkpoint is not None or self._room.is_settling:
+            raise ValueError("a checkpoint is under way")
+        self._checkpoint_number += 1
+        self._checkpoint = Checkpoint(
+            self._files, self.directory, self._checkpoint_number, self.store_id, self._checkpoint_added
+        )
+        return self._checkpoint
+
+    def reclaim(self, is_live: IsLive, pinned: int | None = None) -> int:
+        """Give up sealed segments that the checkpoint covers and in which nothing is needed; how many.
+
+        Records from the index `pinned` on are kept whatever `is_live` says: an open transaction needs them.
+        """
+        self._recovery.finish()
+        return self._room.reclaim(is_live, pinned)
+
+    def sparse(self, live_bytes: Callable[[int, int, int], int], share: float = 0.5) -> list[Sparse]:
+        """Sealed segments of which less than that share is still needed, the emptiest first."""
+        self._recovery.finish()
+        return self._room.sparse(live_bytes, share)
+
+    def backup(self, target: Path, extra: Path | None = None) -> Backup:
+        """Copy everything that is safe now to a new directory, in a thread; `extra`: a folder of side files as well."""
+        target.mkdir(parents=True, mode=0o700)
+        parts = self._room.parts(self._safe_end)
+        facts = {
+            "format": FORMAT_VERSION,
+            "store": self.store_id.hex(),
+            "safe": self._safe,
+            "time_ms": self._clock_ms(),
+        }
+        self._room.holds += 1
+        return Backup(target, parts, facts, self._room.release, extra)
+
+    def close(self) -> None:
+        """Write and sync what is pending, and a last synced mark; then nothing is left to doubt at the next start."""
+        if self._lock < 0:
+            return
+        try:
+            if not self._failure:
+                self.flush()
+                self._mark()
+        except (JournalFailed, StoreFull):
+            pass
+        self._stop()
+
+    def abort(self) -> None:
+        """Close without writing anything more, as a process that dies would."""
+        if self._lock >= 0:
+            self._stop()
+
+    # Inside.
+
+    def _stop(self) -> None:
+        self._writer.close()
+        self._chores.close()
+        self._reader.close()
+        self._room.close()
+        os.close(self.fd)
+        os.close(self._lock)
+        self._lock = -1
+
+    def _begin(self, need: int) -> Batch:
+        """Open a batch behind the one before, in the next segment if this one has no room for it."""
+        number = self._room.active.number
+        if self._open is not None:
+            self._offset = offset_of(self._open.place) + self._open.size
+            self._closed.append(self._open)
+            self._open = None
+        lead = b""
+        if self._offset + ITEM_BYTES + need > self.options.segment_bytes and self._offset:
+            if FILE_HEAD.size + ITEM_BYTES + need > self.options.segment_bytes:
+                raise ValueError("a record is smaller than a segment")
+            self._room.switch(self._next - 1)  # raises StoreFull
+            number, self._offset = self._room.active.number, 0
+        if self._offset == 0:
+            self._room.active.first = self._next
+            recycled = self._room.active.recycled
+            lead = file_head(self.store_id, number, self._next, self.options.segment_bytes, recycled=recycled)
+        self._open = Batch(self._seed, place_of(number, self._offset), self._next, lead)
+        return self._open
+
+    def _write(self, batch: Batch) -> None:
+        fd = self._room.descriptor(segment_of(batch.place))
+        self._writer.write(batch.first, fd, offset_of(batch.place), batch.finish(0, 0), self.options.sync)
+
+    def _written(self, error: int) -> None:
+        batch = self._writing
+        assert batch is not None
+        if error in WRITE_FULL:
+            # Nothing was synced and nothing confirmed: the same bytes may be written to the same place again.
+            self._room.full = f"the disk is full ({os.strerror(error)}); messages are refused until there is room"
+            self._blocked_write = True
+            return
+        if error:
+            self._poison(batch, error)
+            return
+        self._writing = None
+        self.syncs += 1
+        self._safe = max(self._safe, batch.first + batch.count - 1)
+        self._safe_end = batch.place + batch.size
+        self._recent.keep(batch)
+        self._room.is_safe(self._safe)
+
+    def _poison(self, batch: Batch, error: int) -> None:
+        number = segment_of(batch.place)
+        what = "sync" if error < 0 else "write"
+        self._failure = (
+            f"cannot {what} segment {number} of the journal in {self.directory}: {os.strerror(abs(error))}. "
+            "Nothing more is confirmed; a restart recovers what was"
+        )
+        begin.mark_poisoned(self.directory, number)
+
+    def _mark(self) -> None:
+        """An empty batch whose header says that everything before it is synced."""
+        if self._offset == 0 or self._offset + ITEM_BYTES > self.options.segment_bytes:
+            return
+        batch = Batch(self._seed, place_of(self._room.active.number, self._offset), self._next)
+        data = batch.finish(self._safe, self._clock_ms())
+        self._writer.write(0, self._room.descriptor(self._room.active.number), self._offset, data, self.options.sync)
+
+    def _checkpoint_added(self, checkpoint: Checkpoint) -> None:
+        checkpoint.needs = self._next - 1
+
+    def _note(self, kind: int, index: int, place: int, head: Bytes, payload: Bytes) -> None:
+        facts: list[Facts] = self.options.describe(kind, memoryview(bytes(head) + bytes(payload)))
+        for one in facts:
+            self._usage.note(Row(kind, index, place + one.skip, one))
+
+
+def _wait(fd: int, timeout_s: float) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll(timeout_s * 1000)

@@ -1,0 +1,27 @@
+"""Bugs planted into the message manager, to see that the books notice them.
+
+The message manager of a server that runs in `environment_of(name)` imports `planting/sitecustomize.py` when its
+interpreter starts, which puts the bug in place of the right code. Nothing of this is known to the server.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+PLANTING: Final = Path(__file__).with_name("planting")
+
+PLANTS: Final[dict[str, str]] = {
+    "confirm_before_sync": "receipts are given when a record is handed to the writer, not when it is safe",
+    "double_delivery": "a message stays available while a consumer has it",
+    "forget_resend_keys": "after a restart nobody knows which sends were accepted",
+    "lose_acknowledgements": "acknowledgements are confirmed, but not written down",
+    "visible_before_commit": "sends of a transaction can be seen at once",
+}
+
+
+def environment_of(plant: str) -> dict[str, str]:
+    assert plant in PLANTS, plant
+    path = os.pathsep.join(filter(None, (str(PLANTING), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, "FAIRLEAD_PLANT": plant}

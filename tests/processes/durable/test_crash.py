@@ -1,0 +1,67 @@
+"""The crash harness itself, for some seconds: do the books balance, and do they notice each planted bug?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.processes.durable import power
+from tests.processes.durable.crash import MM, crash, run, server_for
+
+pytestmark = pytest.mark.processes
+
+needs_compiler = pytest.mark.skipif(power.compiler() is None, reason="needs a C compiler")
+
+
+@pytest.mark.requirement(
+    "CLU-114", "CLU-116", "CLU-119", "CLU-123", "CLU-155",
+    state="scaled", note="some rounds; `python -m tests.processes.durable.crash` runs for as long as one likes",
+)  # fmt: skip
+async def test_some_rounds_of_kills_end_with_balanced_books() -> None:
+    with server_for() as (server, _):
+        report = await crash(server, seed=11, rounds=5)
+    assert report.faults.found == []
+    assert report.rounds == 5
+    assert sum(report.kills.values()) >= 5
+    assert report.counts["soak.numbers confirmed"] > 200
+    assert report.counts["transactions committed"] > 5
+
+
+@needs_compiler
+@pytest.mark.requirement("CLU-114", "CLU-115", state="scaled", note="some losses of power")
+async def test_some_losses_of_power_end_with_balanced_books() -> None:
+    with server_for(with_disk=True) as (server, disk):
+        report = await crash(
+            server, seed=12, rounds=2, names=("numbers", "transfers", "news"), victims={"power": 1}, disk=disk
+        )
+    assert report.faults.found == []
+    assert report.kills["power"] >= 2
+
+
+PLANTED = {
+    "double_delivery": (("numbers",), {MM: 1}, {"delivered again without the mark"}),
+    "forget_resend_keys": (("numbers",), {MM: 1, "manager": 1}, {"stored twice"}),
+    "lose_acknowledgements": (("numbers",), {MM: 1}, {"came back after its acknowledgement"}),
+    "visible_before_commit": (
+        ("transfers",),
+        {MM: 1},
+        {"visible before its commit", "visible though rolled back", "coin doubled"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_noticed(plant: str) -> None:
+    names, victims, expected = PLANTED[plant]
+    with server_for(plant=plant) as (server, _):
+        report = asyncio.run(crash(server, seed=3, rounds=8, names=names, victims=victims))
+    assert expected & set(report.faults.counts), report.faults
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_confirm_before_the_sync_is_noticed_when_the_power_fails() -> None:
+    report = run(5, 8, plant="confirm_before_sync", with_power=True, names=("numbers",))
+    assert {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts), report.faults
