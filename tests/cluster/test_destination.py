@@ -398,7 +398,8 @@ def test_hostile_settlements_are_stale_and_change_nothing(rig: Rig) -> None:
     items = [(0, 1 << 64, 9, 5), (3, 2, 0, 0), (4, 6, 0, 0), (1 << 63, (1 << 64) - 1, 3, 0)]
     queue.on_settle(consumer, items, 0, 1)
     rig.run()
-    assert queue.depth == 5
+    assert (queue.depth, queue.facts()["locked"]) == (5, 2)
+    assert rig.answers == [(consumer.handle, 1, [(0, 1 << 64), (4, 6), (1 << 63, (1 << 64) - 1)])]
 
 
 @pytest.mark.requirement("CLU-19")

@@ -93,6 +93,27 @@ def test_a_returned_message_blocks_its_key_after_a_restart_too(rig: Rig) -> None
 
 
 @pytest.mark.requirement("CLU-28")
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_key_is_free_when_its_transaction_is_over(rig: Rig, leaves: bool) -> None:
+    queue = rig.make("q")
+    one = rig.consumer(queue, 1)
+    producer = rig.producer(queue)
+    rig.send(producer, keyed(0, 0), keyed(1, 0), keyed(2, 0))
+    rig.ack(one, rig.take(one), transaction=1)
+    two = rig.consumer(queue, 1)
+    rig.run()
+    assert rig.take(two) == []
+    if leaves:
+        queue.detach(one)
+    rig.commit(one.session, 1, queue)
+    assert [m.order for m in rig.take(two)] == [2]
+    rig.settle(two, [2])
+    three = rig.consumer(queue, 1)
+    rig.run()
+    assert [m.order for m in rig.take(three)] == [3], "its holder has no room and holds nothing of it"
+
+
+@pytest.mark.requirement("CLU-28")
 def test_no_key_is_stuck_when_a_consumer_vanishes(rig: Rig) -> None:
     queue = rig.make("q")
     one, two = rig.consumer(queue, 3), rig.consumer(queue, 100)

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.cluster.destination import Destination
 from fairlead.errors import DuplicateSubscription
+from fairlead.wire.durable import ENTRY_CRON
 from fairlead.wire.entry_codec import Delivered
 from fairlead.wire.properties import encode_properties
 
@@ -121,6 +122,30 @@ def test_what_a_durable_subscription_does_not_select_is_settled_again_at_recover
         assert numbers(found) == [1, 4, 7]
         new.ack(consumer, found)
         assert new.destinations["t"].depth == 0
+
+
+def test_a_checkpoint_before_messages_are_safe_knows_whom_they_are_for(rig: Rig, topic: Destination) -> None:
+    cursor = durable(topic, selector="n = 1")
+    rig.run()
+    cron = encode_properties({"n": 1}, {":cron": "@every 1h"})
+    entries = [text(n, headers=encode_properties({"n": n})) for n in range(3)]
+    rig.send(rig.producer(topic), *entries, text(9, headers=cron, flags=ENTRY_CRON), run=False)
+    checkpoint = rig.snapshots()
+    rig.run()
+    rig = rig.crash(checkpoint)
+    consumer = rig.consumer(rig.destinations["t"], cursor=cursor)
+    rig.run()
+    assert numbers(rig.take(consumer)) == [1]
+    assert len(rig.destinations["t"].schedules()) == 1
+
+
+def test_a_schedule_is_no_message_for_late_comers_either(rig: Rig) -> None:
+    topic = rig.make("t", "topic", retain_messages=-1)
+    headers = encode_properties({}, {":cron": "@every 1h"})
+    rig.send(rig.producer(topic), text(1), text(2, headers=headers, flags=ENTRY_CRON), text(3))
+    late, replay = rig.consumer(topic, start="first"), rig.consumer(topic, replay=True, start="first")
+    rig.run()
+    assert numbers(rig.take(late)) == numbers(rig.take(replay)) == [1, 3]
 
 
 def test_a_subscription_may_begin_in_the_past_and_still_selects(rig: Rig, topic: Destination) -> None:

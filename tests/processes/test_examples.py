@@ -20,8 +20,10 @@ SAID = {
     "conversation": "has 42",
     "fan_out": "asked 4, answered 4, lost 0",
     "ipc": "by ",
+    "queues": "worked off 1000 orders",
     "request_reply": "no-receiver",
     "sync_hello": "7 squared is 49",
+    "transaction": "5 invoices, each once: True",
 }
 
 

@@ -100,11 +100,13 @@ def _look(home: Destination, plan: Plan, head: stored.Head, entries: memoryview)
         home.clock.expire_at(earliest, plan.beyond - 1)
     for cursor in home.cursors.values():
         if cursor.selector is not None:
-            plan.matches[cursor.number] = Ranges(
-                (order, order + 1)
-                for position, (order, message) in enumerate(zip(range(plan.base, plan.beyond), messages, strict=True))
+            plan.matches[cursor.number] = wanted = Ranges(
+                (plan.base + position, plan.base + position + 1)
+                for position, message in enumerate(messages)
                 if selects(cursor.selector, message, one, position, 1)
             )
+            for low, high in wanted.gaps(plan.base, plan.beyond):
+                cursor.settle(low, high)
 
 
 def _note(home: Destination, plan: Plan, head: stored.Head, order: int, message: Entry, entries: memoryview) -> None:
@@ -114,6 +116,8 @@ def _note(home: Destination, plan: Plan, head: stored.Head, order: int, message:
             home.dedup.remember(identity, order, head.arrival_ms)
     if message.flags & ENTRY_CRON:
         plan.withheld.append(order)
+        for cursor in home.cursors.values():
+            cursor.settle(order, order + 1)  # a schedule is no message
         expression = str(lookup(message.headers, b":cron"))
         due = cron.next_after(expression, head.arrival_ms)
         if due:
@@ -155,13 +159,8 @@ def _offer(home: Destination, cursor: Cursor, plan: Plan, runs: list[tuple[int, 
     ):
         settling.write(home, cursor, [(plan.base, plan.beyond, records.GONE, 0, 0)])
         return
-    for order in plan.withheld:
-        if order not in home.clock.later:
-            cursor.settle(order, order + 1)  # a schedule is no message
     matches = plan.matches.get(cursor.number)
     if matches is not None:
-        for low, high in matches.gaps(plan.base, plan.beyond):
-            cursor.settle(low, high)
         runs = [part for low, high in runs for part in matches.intersect(low, high)]
     for low, high in runs:
         if plan.priority is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fairlead.cluster import records, settling, stored, ticking
 from fairlead.cluster.select import selects
 from fairlead.cluster.times import expires_ms
-from fairlead.wire.durable import CHUNK, ENTRY_KEY
+from fairlead.wire.durable import CHUNK, ENTRY_CRON, ENTRY_KEY
 
 if TYPE_CHECKING:
     from fairlead.cluster.cursor import Cursor, Share
@@ -227,6 +227,8 @@ def _fate(
     expiry = expires_ms(message, entry.arrival_ms, home.ttl_ms)
     if expiry and expiry <= home.port.now_ms:
         return EXPIRED
+    if message.flags & ENTRY_CRON:
+        return UNWANTED  # a schedule is no message
     late = cursor.selector if order < cursor.filtered_from else None
     if late is not None and not selects(late, message, one, position, 1):
         return UNWANTED

@@ -98,6 +98,8 @@ class Groups:
     def leave(self, share: Share) -> list[tuple[int, int]]:
         """The consumer is gone and holds nothing any more: its keys are anybody's."""
         freed: list[tuple[int, int]] = []
+        if share.keys:  # acknowledged in a transaction that is still open
+            freed += self.give(share, min(share.keys), max(share.keys) + 1)
         for key in [one for one, owner in self._owners.items() if owner is share]:
             del self._owners[key]
             freed += self._unpark(key)

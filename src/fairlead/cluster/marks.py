@@ -37,14 +37,14 @@ class FlowMarks:
             if (
                 0 < limits.max_messages <= home.depth
                 or 0 < limits.max_bytes <= home.bytes
-                or home.slowest() >= limits.subscriber_buffer
+                or 0 < limits.subscriber_buffer <= home.slowest()
             ):
                 self.blocked = True
                 self._tell()
         elif (
             (not limits.max_messages or home.depth < limits.max_messages * limits.low_water)
             and (not limits.max_bytes or home.bytes < limits.max_bytes * limits.low_water)
-            and home.slowest() < limits.subscriber_buffer * limits.low_water
+            and (not limits.subscriber_buffer or home.slowest() < limits.subscriber_buffer * limits.low_water)
         ):
             self.blocked = False
             self._tell()

@@ -87,7 +87,8 @@ class OwnSends:
         if self._logging:
             return  # what happens while the log is written does not feed the log
         core = self._core
-        record = {"ms": core.now_ms, "level": level, "code": code, "text": text, **ids}
+        where = {"node": core.admin.node, "module": "message-manager"}
+        record = {"ms": core.now_ms, **where, "level": level, "code": code, "text": text, **ids}
         core.world.log(record)
         core.tasks.put(core.log_task, 0, None, self._log, record)
 

@@ -168,7 +168,10 @@ class Parts:
             cursor = home.cursors.get(cursor_number)
             if number == home.number and cursor is not None:
                 settling.finish(home, cursor, low, high)
+                for share in cursor.shares:
+                    settling.free_keys(home, cursor, share, [(low, high)])
         home.last_index = max(home.last_index, index)
+        home.port.ready(home)
 
         def visible() -> None:
             for plan in plans:

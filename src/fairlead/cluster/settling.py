@@ -6,10 +6,10 @@ Each settling is a line of a SETTLE record, unless the cursor is one that no res
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fairlead.cluster import dead, records
-from fairlead.wire.durable import ACKNOWLEDGE, REJECT, RELEASE, RETURN
+from fairlead.wire.durable import ACKNOWLEDGE, ACTIONS, RELEASE, RETURN
 
 if TYPE_CHECKING:
     from fairlead.cluster.cursor import Cursor, Share
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Line = tuple[int, int, int, int, int]
 """A SETTLE_LINE: first, one beyond, what, reason or raised count, due."""
-
-ALL: Final = 0
-"""As the cursor of a topic's SETTLE record: every subscription. (The cursor of a queue is 0, too.)"""
 
 
 def settle(
@@ -38,6 +35,9 @@ def settle(
         lines: list[Line] = []
         for low, high, action, delay_ms in items:
             if low >= high:
+                continue
+            if action not in ACTIONS:
+                stale.append((low, high))
                 continue
             if share.locked.covered(low, high):
                 owned = [(low, high)]
@@ -60,7 +60,7 @@ def settle(
                 cursor.come_back(part for low, high in owned for part in cursor.unsettled(low, high))
             elif action == RETURN:
                 index = returned(home, cursor, share, owned, delay_ms)
-            elif action == REJECT:
+            else:  # REJECT
                 free_keys(home, cursor, share, owned)
                 for first, beyond in owned:
                     dead.bury(home, cursor, first, beyond, "rejected")
@@ -123,20 +123,18 @@ def _delay_ms(home: Destination, count: int) -> int:
     )
 
 
-def write(home: Destination, cursor: Cursor | None, lines: list[Line]) -> int:
-    """Settle in one record; its index, or 0 if there is nothing to write. Without a cursor: for all of a topic."""
+def write(home: Destination, cursor: Cursor, lines: list[Line]) -> int:
+    """Settle in one record; its index, or 0 if there is nothing to write."""
     if not lines:
         return 0
     index = 0
-    if cursor is None or cursor.durable:
-        number = ALL if cursor is None else cursor.number
-        head = records.SETTLE_RECORD.pack(home.number, number, 0, len(lines))
+    if cursor.durable:
+        head = records.SETTLE_RECORD.pack(home.number, cursor.number, 0, len(lines))
         body = b"".join([records.SETTLE_LINE.pack(*line) for line in lines])
         index, _ = home.port.append(records.SETTLE, head + body)
         home.last_index = index
-    for one in [cursor] if cursor is not None else list(home.cursors.values()):
-        for line in lines:
-            apply_line(home, one, line)
+    for line in lines:
+        apply_line(home, cursor, line)
     home.port.ready(home)
     return index
 
@@ -157,14 +155,12 @@ def apply_line(home: Destination, cursor: Cursor, line: Line) -> None:
 
 
 def apply(home: Destination, body: memoryview) -> None:
+    """A SETTLE record read again."""
     _, number, _, count = records.SETTLE_RECORD.unpack_from(body)
     size = records.SETTLE_RECORD.size
     lines = list(records.SETTLE_LINE.iter_unpack(body[size : size + count * records.SETTLE_LINE.size]))
-    if home.kind == "topic" and number == ALL:
-        cursors = list(home.cursors.values())
-    else:
-        cursors = [home.cursors[number]] if number in home.cursors else []
-    for cursor in cursors:
+    cursor = home.cursors.get(number)
+    if cursor is not None:
         for line in lines:
             apply_line(home, cursor, line)
 

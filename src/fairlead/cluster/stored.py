@@ -16,7 +16,7 @@ NOBODY: Final = bytes(20)
 MADE: Final = b"\x42"  # in the place of an id's kind: not a number given to a session
 SEQUENCE_MAX: Final = (1 << 56) - 1
 
-CLOSE_LOOK: Final = ENTRY_KEY | ENTRY_TIMED
+CLOSE_LOOK: Final = ENTRY_KEY | ENTRY_TIMED | ENTRY_CRON
 """Entries with one of these flags are looked at singly before they are delivered."""
 AT_ACCEPTANCE: Final = ENTRY_TIMED | ENTRY_LARGE | ENTRY_CRON
 """Entries with one of these flags are looked at singly when they are accepted."""

@@ -63,6 +63,11 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
+    def oldest(self) -> int | None:
+        """Index of the oldest record of an open transaction: the journal must keep it, though nobody counts it yet."""
+        found = (d.parts.oldest() for one in self._open.values() for d in one.touched.values())
+        return min((index for index in found if index is not None), default=None)
+
     # ------------------------------------------------------------------ work in a transaction
 
     def touch(self, session: Session, number: int, destination: Destination) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.errors import FairleadError, Unavailable
+from fairlead.errors import FairleadError, StoreFull
+
+__all__ = ["JournalDamaged", "JournalFailed", "JournalRefused", "StoreFull"]
 
 
 class JournalFailed(FairleadError):
@@ -21,9 +23,3 @@ class JournalRefused(FairleadError):
     """The journal cannot be opened: another process has it, or it is of another format."""
 
     code = "journal-refused"
-
-
-class StoreFull(Unavailable):
-    """There is no room for messages; consuming makes some."""
-
-    code = "store-full"

@@ -62,7 +62,7 @@ class Upkeep:
             self._begin(now_s)
         if now_s - self._reclaimed_s >= RECLAIM_S:
             self._reclaimed_s = now_s
-            self.reclaimed += self._journal.reclaim(self._core.manager.is_live)
+            self.reclaimed += self._journal.reclaim(self._core.manager.is_live, self._core.transactions.oldest())
         if self._taking is not None:
             return  # its parts must not be moved while a checkpoint notes where they are
         if self._sparse:
