@@ -12,10 +12,10 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types pure build bench soak docs clean
+.PHONY: help run test lint types pure build bench soak soak-durable docs clean
 
 help:  ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 	@echo "Starting. In another terminal:  . $(VENV)/bin/activate"
@@ -46,6 +46,9 @@ bench: $(BUILT)  ## Fairlead's own benchmark; ARGS="--help" tells more
 
 soak: $(BUILT)  ## random kills and freezes under load, then the books must balance
 	$(BIN)/python -m tests.processes.soak $(ARGS)
+
+soak-durable: $(BUILT)  ## kill -9 and power loss under mixed durable load; ARGS="--seed 1 --rounds 300 --power"
+	$(BIN)/python -m tests.processes.durable.crash $(ARGS)
 
 docs: $(BUILT)  ## rewrite the generated pages of docs/ (runs the suite for the requirements table)
 	$(BIN)/python scripts/reference.py

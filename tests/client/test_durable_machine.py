@@ -15,6 +15,7 @@ from fairlead.client.durable.session import DurableSession, State
 from fairlead.client.durable.settlement import ranges
 from fairlead.client.durable.transaction import DurableTransaction
 from fairlead.client.durable.uploads import Upload
+from fairlead.cluster.times import due_ms
 from fairlead.errors import (
     BadParameter,
     Blocked,
@@ -28,8 +29,8 @@ from fairlead.errors import (
     TransactionAborted,
     TransferFailed,
 )
-from fairlead.wire.durable import ENTRY_LARGE, REJECT, RETURN
-from fairlead.wire.entry_codec import Delivered
+from fairlead.wire.durable import ENTRY_LARGE, ENTRY_TIMED, REJECT, RETURN
+from fairlead.wire.entry_codec import Delivered, details
 from tests.client.durable_server import Ticket, World
 
 
@@ -481,6 +482,37 @@ def test_messages_of_one_key_are_handed_out_one_at_a_time() -> None:
     assert [body for body in again if body[:1] == b"b"] == [b"b1", b"b2"]
 
 
+@pytest.mark.requirement("CLU-28")
+def test_what_was_under_way_when_one_of_its_key_was_given_back_goes_back_too() -> None:
+    world = World()
+    producer = producer_of(world)
+    send(producer, b"0", like=content(key="k"))
+    world.pump()
+    consumer = consumer_of(world.road.sessions[0])
+    world.pump()
+    (first,) = consumer.take(5)
+    send(producer, b"1", b"2", like=content(key="k"))
+    world.road.flush()
+    assert world.line is not None
+    for frame in world.way.out:
+        for message in world.parser.feed(frame):
+            world.line.take(message)
+    world.way.out.clear()  # the server has sent 1 and 2 ...
+    consumer.settle(first, RETURN, 0, consumer.epoch)  # ... before it hears of this
+    back, world.back = world.back, []
+    for frame in back:
+        world.road.on_frames(world.other.feed(frame))
+    seen = []
+    for _ in range(20):
+        for delivered in consumer.take(5):
+            seen.append(delivered.body)
+            consumer.acknowledge(delivered, consumer.epoch)
+        consumer.asked()
+        world.pump()
+    assert seen == [b"0", b"1", b"2"]
+    assert world.server.destinations["orders"].cursors[""].counts == {1: 2, 2: 1, 3: 1}
+
+
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=60, deadline=None)
 def test_keys_stay_in_order_whatever_happens(seed: int) -> None:
@@ -893,3 +925,11 @@ def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
 
 def test_blocked_is_an_error_worth_another_try() -> None:
     assert Blocked().retryable
+
+
+def test_a_message_for_a_given_time_is_a_timed_one() -> None:
+    """The server looks for `:due` in timed entries only, so that others cost nothing."""
+    (entry,) = details(memoryview(content(at_ms=5_000).entry(b"x")), 0, 1 << 20)
+    assert entry.flags & ENTRY_TIMED
+    assert due_ms(entry, 1_000) == 5_000
+    assert due_ms(entry, 9_000) == 9_001

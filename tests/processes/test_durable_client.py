@@ -338,6 +338,33 @@ async def test_kills_are_a_delay_for_senders_and_consumers(server: Server, name:
         assert set(left) <= {number for number, _ in seen}
 
 
+async def test_a_rolling_update_of_the_managers_is_not_noticed(server: Server, name: str) -> None:
+    async with fairlead.connect(server.url) as sending, fairlead.connect(server.url) as receiving:
+        seen: list[tuple[int, bool]] = []
+
+        async def read() -> None:
+            async for message in receiving.queue(name).consume():
+                seen.append((int(message.body), message.redelivered))
+                message.ack()
+
+        reader = asyncio.create_task(read())
+        update = asyncio.create_task(asyncio.to_thread(server.update, "managers"))
+        sent = 0
+        async with sending.queue(name).sender(window=100) as sender:
+            while not update.done():
+                await sender.send(b"%d" % sent)
+                sent += 1
+                if sent % 50 == 0:
+                    await asyncio.sleep(0.005)
+        assert (await update)["ok"]
+        while len({number for number, _ in seen}) < sent:
+            await asyncio.sleep(0.01)
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        new = [number for number, again in seen if not again]
+        assert new == sorted(set(new))
+
+
 @pytest.mark.requirement("CLU-127", "CLU-155", "CLU-123")
 async def test_transfers_while_the_message_manager_is_killed(server: Server, name: str) -> None:
     """Coins are moved from queue to queue: none is lost, none is doubled, and what was told is true."""

@@ -130,7 +130,7 @@ class Admin:
         if request.id and request.id in self._told:
             told = self._told[request.id]
             if told is not None:
-                self._reply(request, told)
+                self._reply(request, told, line.link)
             return
         if request.id:
             self._told[request.id] = None
@@ -141,7 +141,7 @@ class Admin:
         def done(result: dict[str, Any]) -> None:
             if request.id in self._told:
                 self._told[request.id] = result
-            self._reply(request, result)
+            self._reply(request, result, line.link)
 
         self.execute(request.command, request.args, done, user=user)
 
@@ -154,7 +154,7 @@ class Admin:
             and scope.role in (None, "primary")
         )
 
-    def _reply(self, request: Request, result: dict[str, Any]) -> None:
+    def _reply(self, request: Request, result: dict[str, Any], link: int) -> None:
         if not request.reply:
             return
         # One message manager is all there is: it alone answers, in a view of one (CLU-182, CLU-183).
@@ -163,7 +163,7 @@ class Admin:
         if len(body) > ANSWER_BYTES_MAX:
             text = f"The answer has {len(body)} bytes and fits no frame; ask for smaller pages."
             body = msgspec.json.encode(envelope | {"error": {"code": "too-large", "text": text}})
-        self._core.publish(request.reply, body)
+        self._core.publish(request.reply, body, link=link)  # its manager answers commands, so it lives
 
     # ------------------------------------------------------------------ anywhere
 

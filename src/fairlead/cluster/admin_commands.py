@@ -210,7 +210,7 @@ class Commands:
     def destinations(self, asked: Listing) -> dict[str, Any]:
         """Queues and topics with their figures; `pattern` as in subscriptions, `sort` by any of the figures."""
         found = [
-            one.facts()
+            {**one.facts(), "group": self._core.group}
             for one in self._core.destinations.values()
             if (not asked.kind or one.kind == asked.kind) and _wanted(asked.pattern, one.name)
         ]
@@ -223,6 +223,7 @@ class Commands:
         owner = self._core.sessions.owners.get(one.number)
         return {
             **one.facts(),
+            "group": self._core.group,
             "blocked": self._core.is_blocked(one),
             "parameters": parameters,
             "subscriptions": [subscription._asdict() for subscription in one.subscriptions()],

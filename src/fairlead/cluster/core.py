@@ -191,7 +191,7 @@ class Core:
             self.send(session.line, durable.KIND_NOTICE, number=0, body=encode_json(facts))
 
     def broadcast(self, destination: Destination, entries: Bytes, link: int) -> None:
-        through = self.links.get(link) or next((one for one in self.links.values() if one.manager >= 0), None)
+        through = self._through(link)
         if through is None:
             return
         topic = destination.name.encode()
@@ -257,11 +257,17 @@ class Core:
         )
         return True
 
-    def publish(self, topic: str, body: Bytes, headers: Sequence[tuple[str, bytes | str]] = ()) -> None:
-        through = next((link for link in self.links.values() if link.manager >= 0), None)
+    def publish(
+        self, topic: str, body: Bytes, headers: Sequence[tuple[str, bytes | str]] = (), *, link: int = -1
+    ) -> None:
+        through = self._through(link)
         if through is not None:
             section = encode_headers(headers)
             through.frame(0, 0, KIND_PUBLISH, topic=topic.encode(), headers=section, body=body)
+
+    def _through(self, link: int) -> Link | None:
+        """The manager to hand a broadcast to: the one it came from, else any."""
+        return self.links.get(link) or next((one for one in self.links.values() if one.manager >= 0), None)
 
     # --- Host: work -----------------------------------------------------------------------------------------------
     @property

@@ -84,8 +84,10 @@ class Host(Port, Protocol):
     ) -> bool:
         """Any other frame to a client. False: its link has no room; nothing was sent, try again in another turn."""
 
-    def publish(self, topic: str, body: Bytes, headers: Sequence[tuple[str, bytes | str]] = ()) -> None:
-        """Broadcast to the transient subscribers of this topic."""
+    def publish(
+        self, topic: str, body: Bytes, headers: Sequence[tuple[str, bytes | str]] = (), *, link: int = -1
+    ) -> None:
+        """Broadcast to the transient subscribers of this topic, through this link if it is there still."""
 
     def is_blocked(self, destination: Destination) -> bool:
         """Must its producers wait, for whatever reason?"""

@@ -122,6 +122,11 @@ class Parts:
             part = self._part(session.id, transaction)
             part.settled += [(cursor, low, high) for low, high in ranges]
 
+    def doom(self, session: Session, transaction: int, why: str) -> None:
+        """Something of it cannot happen, so nothing of it will (CLU-155)."""
+        part = self._part(session.id, transaction)
+        part.fault = part.fault or why
+
     # ------------------------------------------------------------------ how it ends
 
     def fault(self, session: Session, transaction: int) -> str | None:

@@ -72,6 +72,8 @@ def settle(
             cursor.come_back(cursor.groups.room(share))
     if stale:
         home.stale += sum(high - low for low, high in stale)
+        if transaction:
+            home.parts.doom(consumer.session, transaction, "a message it received was not its consumer's any more")
     if tag:
         home.port.after(index, lambda: home.port.settled(consumer, tag, stale))
     home.port.ready(home)

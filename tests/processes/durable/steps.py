@@ -73,18 +73,9 @@ async def becomes(condition: Callable[[], Awaitable[Any]], timeout_s: float = PA
 
 def cut(connection: Any) -> None:
     """The line breaks without a word."""
-    connection._carrier._line.transport.abort()
-
-
-async def lose(connection: Any) -> None:
-    """The program dies without a word: nothing of it comes again."""
-    connection._carrier._reconnect_limit_s = 0.0
-    cut(connection)
-    await becomes(lambda: _now(connection.closed or not connection.connected))
-
-
-async def _now(value: Any) -> Any:
-    return value
+    line = connection._carrier._line
+    if line is not None:
+        line.transport.abort()
 
 
 @asynccontextmanager
@@ -94,11 +85,5 @@ async def doomed(server: Server, client: str = "doomed", **options: Any) -> Asyn
     try:
         yield connection
     finally:
-        cut_quietly(connection)
+        cut(connection)
         await connection.close()
-
-
-def cut_quietly(connection: Any) -> None:
-    line = connection._carrier._line
-    if line is not None:
-        line.transport.abort()

@@ -542,6 +542,24 @@ async def test_a_rollback_undoes_sends_and_receipts(join: Join, name: str) -> No
             assert await is_silent(consumer)
 
 
+@pytest.mark.requirement("CLU-155")
+async def test_many_transactions_at_once_double_and_lose_nothing(join: Join, name: str) -> None:
+    async with join() as connection:
+        await connection.queue(name, create=True).send_many([str(number) for number in range(120)])
+
+        async def move() -> None:
+            async with join("mover") as mover:
+                for _ in range(30):
+                    async with mover.transaction() as transaction:
+                        message = await transaction.receive(name, timeout=PATIENCE_S)
+                        await transaction.send(f"{name}.to", message.body)
+
+        await asyncio.gather(*(move() for _ in range(4)))
+        assert await depth(connection, name) == 0
+        moved = [int(message.body) async for message in connection.queue(f"{name}.to").browse()]
+        assert sorted(moved) == list(range(120))
+
+
 @pytest.mark.requirement("CLU-158")
 async def test_a_commit_counts_what_the_application_took(join: Join, name: str) -> None:
     async with join() as connection:

@@ -14,11 +14,11 @@ one, the call returns or the listener has finished), `client` (`session.acknowle
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fairlead.client.aio.delivery import DONE, Delivery, Done
+from fairlead.client.aio.listening import CLOSE_S, Listening
 from fairlead.client.aio.waiting import expire
 from fairlead.client.durable.consumer import DurableConsumer
 from fairlead.errors import BadParameter, LocalProtocolError, RequestTimeout
@@ -29,21 +29,17 @@ if TYPE_CHECKING:
     from fairlead.client.durable.commands import Facts
     from fairlead.wire.entry_codec import Delivered
 
-__all__ = ["AckMode", "Consumer", "Listener"]
+__all__ = ["AckMode", "Consumer"]
 
 AckMode: TypeAlias = Literal["individual", "auto", "client", "dups-ok", "transacted"]
 ACK_MODES = ("individual", "auto", "client", "dups-ok", "transacted")
 TRACKED = ("individual", "auto", "client")
-Listener: TypeAlias = Callable[[Delivery], Any]
 
 LAZY_MAX = 64
 CHUNK_MAX = 128
-CLOSE_S = 5.0
-
-logger = logging.getLogger("fairlead.client")
 
 
-class Consumer:
+class Consumer(Listening):
     """Opened when it is entered, iterated, or first asked for a message."""
 
     def __init__(
@@ -76,7 +72,6 @@ class Consumer:
         self._handed_max = 2 * prefetch
         self._rest: list[Delivery] = []  # taken for a loop, and not yet seen by it; the last is the next
         self._lazy: list[Delivered] = []
-        self._listener: asyncio.Task[None] | None = None
         self._paused = False
         self._closing = False
         self._closed = False
@@ -144,8 +139,7 @@ class Consumer:
         self._closing = True
         machine = self._machine
         if self._listener is not None and self._listener is not asyncio.current_task():
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
+            await self._stop_listening(self._listener)
         self._flush_lazy()
         self._put_back()
         if machine is not None and machine.error is None:
@@ -160,9 +154,10 @@ class Consumer:
     async def _end(self, machine: DurableConsumer) -> None:
         courier = self.session.courier
         if machine.handle and not machine.is_over:
-            stopped, told = courier.reply()
-            machine.flow(True, told)
-            await asyncio.gather(stopped, return_exceptions=True)  # now everything that was sent has come
+            if not machine.is_out_of_credit:
+                stopped, told = courier.reply()
+                machine.flow(True, told)
+                await asyncio.gather(stopped, return_exceptions=True)  # now everything that was sent has come
             machine.release_unseen()
             for message in self.take_handed():
                 machine.settle(message._delivered, RETURN, 0, message._epoch)
@@ -267,33 +262,6 @@ class Consumer:
             self._put_back()
             if ours:
                 await self.close()
-
-    def listen(self, callback: Listener) -> asyncio.Task[None]:
-        """Call `callback(message)` for each message, one at a time within the session; returns the task that does.
-
-        A callback that raises gives its message back; in auto mode one that returns acknowledges it.
-        """
-        if self._listener is not None:
-            raise LocalProtocolError("This consumer has a listener already.")
-        self._listener = self.session.courier.carrier.spawn(self._listen(callback))
-        return self._listener
-
-    async def _listen(self, callback: Listener) -> None:
-        await self.start()
-        while found := await self._receive(1, None):
-            message = found[0]
-            async with self.session.callbacks:
-                try:
-                    result = callback(message)
-                    if isinstance(result, Awaitable):
-                        await result
-                except Exception:
-                    logger.exception("A listener failed; its message is given back.")
-                    if self.ack in ("auto", "individual"):
-                        message.retry()
-                else:
-                    if self.ack == "auto":
-                        message.ack()
 
     def pause(self) -> asyncio.Future[Any]:
         """No more messages until `resume`; awaited, it returns when the server has stopped sending."""

@@ -123,12 +123,18 @@ class Delivery:
     @property
     def expiration(self) -> datetime | None:
         expiration_ms = self._delivered.expiration_ms
-        return None if expiration_ms is None else _time(expiration_ms)
+        return None if expiration_ms is None else _time(expiration_ms + self._due_later_ms)
 
     @property
     def delivery_time(self) -> datetime:
         """From when on it could be delivered: later than its arrival if it was delayed."""
-        return _time(self._delivered.delivery_time_ms)
+        return _time(self._delivered.delivery_time_ms + self._due_later_ms)
+
+    @property
+    def _due_later_ms(self) -> int:
+        """How much later than its delay says it became available, if its sender named the time."""
+        due_ms = self._delivered.own(":due")
+        return max(due_ms - self._delivered.delivery_time_ms, 0) if isinstance(due_ms, int) else 0
 
     @property
     def persistent(self) -> bool:

@@ -23,6 +23,7 @@ __all__ = ["DurableConnection"]
 T = TypeVar("T")
 PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
+IDLE_MAX = 16
 
 
 class DurableConnection:
@@ -32,6 +33,7 @@ class DurableConnection:
     _courier: Courier | None = None
     _main: Session | None = None
     _sessions: list[Session]
+    _idle: list[Session]  # transacted, and between two transactions
 
     if TYPE_CHECKING:
 
@@ -45,7 +47,7 @@ class DurableConnection:
     def courier(self) -> Courier:
         if self._courier is None:
             self._courier = Courier(self._carrier, client_name=self.type, limit_s=self._reconnect_limit_s)
-            self._sessions = []
+            self._sessions, self._idle = [], []
         return self._courier
 
     def _own_session(self) -> Session:
@@ -81,7 +83,16 @@ class DurableConnection:
         If the connection is lost before the commit, TransactionAborted says so and that it can be done again; see
         `run_transaction`.
         """
-        return Transaction(self.session("transacted"))
+        self._own_session()
+        session = self._idle.pop() if self._idle else self.session("transacted")
+        return Transaction(session, self._finished)
+
+    def _finished(self, session: Session) -> None:
+        """A transaction is over: the next one need not open a session of its own."""
+        if session.is_reusable and len(self._idle) < IDLE_MAX:
+            self._idle.append(session)
+        else:
+            self.courier.carrier.spawn(session.close())
 
     async def run_transaction(self, function: Callable[[Transaction], Awaitable[T]], *, attempts: int = 10) -> T:
         """Call `function(transaction)` and commit; again from the start when the transaction was undone on the way."""

@@ -53,6 +53,12 @@ class Session:
     def is_transacted(self) -> bool:
         return self.ack == "transacted"
 
+    @property
+    def is_reusable(self) -> bool:
+        """Nothing is left of what it was used for."""
+        machine = self._machine
+        return not (self._closed or self.consumers or machine.state is State.ENDED or machine.transaction)
+
     def queue(self, name: str, *, create: bool = True, parameters: Mapping[str, Any] | None = None) -> Queue:
         return Queue(self, name, create=create, parameters=parameters)
 

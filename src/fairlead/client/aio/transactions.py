@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from fairlead.client.aio.consuming import Consumer
@@ -21,10 +22,11 @@ __all__ = ["Transaction"]
 
 
 class Transaction:
-    """One unit of work; sessions and consumers it opened are closed with it, unless they are kept for the next."""
+    """One unit of work. What it opened is closed with it; its session is used again by the next one."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, done: Callable[[Session], None]) -> None:
         self._session = session
+        self._done = done
         self._consumers: dict[str, Consumer] = {}
         self._over = False
 
@@ -77,7 +79,8 @@ class Transaction:
                 else:
                     await self.rollback()
         finally:
-            await self._session.close()
+            await asyncio.gather(*(consumer.close() for consumer in list(self._session.consumers)))
+            self._done(self._session)
 
 
 class Named(Destination):

@@ -128,7 +128,7 @@ class DurableConsumer:
             self._again.difference_update(message.order for message in self.buffer)
         self.buffer.clear()
         if self._keys is not None:
-            self._keys.take_all()
+            self._keys.on_lost()
         for download in self._downloads.values():
             download.on_lost()
 
@@ -243,7 +243,11 @@ class DurableConsumer:
                 channel.settlements.acknowledged.append(message.order)
                 channel.owed += 1
                 self.touch()
-            elif keys is None or not message.flags & ENTRY_KEY or keys.admit(message):
+            elif keys is None or not message.flags & ENTRY_KEY:
+                taken.append(message)
+            elif keys.is_early(message):
+                self.release([message])
+            elif keys.admit(message):
                 taken.append(message)
         return taken
 
@@ -284,9 +288,12 @@ class DurableConsumer:
                 for other in behind:
                     self._channel(other.handle).left(1)
             self.release([*self._keys.take(key), *behind])
-        self._channel(message.handle).settlements.settle(message.order, message.order + 1, action, delay_ms)
-        if key is not None:
+        settlements = self._channel(message.handle).settlements
+        settlements.settle(message.order, message.order + 1, action, delay_ms)
+        if key is not None and self._keys is not None:
             self._next_of(message)
+            if action in (RETURN, RELEASE):
+                settlements.ask(message.order, self._keys.returned(key, message.order))
 
     def ask_settled(self, message: Delivered, epoch: int, told: Told) -> None:
         """Tell when what was said about this message is safe."""
@@ -363,6 +370,12 @@ class DurableConsumer:
             channel.settlements.flush()
             if self._is_owed(channel):
                 self._want(channel, *channel.want())
+
+    @property
+    def is_out_of_credit(self) -> bool:
+        """Has everything come that the server may send? Not known of a pattern, or while something is in the buffer."""
+        main = self.main
+        return not self._topics and not self.buffer and main.in_hand + main.owed >= self.prefetch
 
     @property
     def is_settled(self) -> bool:

@@ -136,13 +136,14 @@ def content(
     flags |= ENTRY_DEDUP if dedup else 0
     flags |= ENTRY_CRON if cron else 0
     headers = encode_properties(properties or {}, own) if own or properties else b""
+    delay_ms = _milliseconds("delay", delay) if at_ms is None else 1  # the server looks for `:due` in timed ones only
     group = key.encode() if key else b""
     return Content(
         headers,
         group,
         priority,
         _milliseconds("ttl", ttl),
-        _milliseconds("delay", delay),
+        delay_ms,
         flags,
         ENTRY.size + TIMES.size + len(headers) + len(group),
     )

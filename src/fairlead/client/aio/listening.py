@@ -1,0 +1,69 @@
+"""Listeners: a callback for each message of a consumer, one at a time within its session (CLU-30)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fairlead.client.aio.delivery import Delivery
+from fairlead.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from fairlead.client.aio.consuming import AckMode
+    from fairlead.client.aio.sessions import Session
+
+__all__ = ["CLOSE_S", "Listener", "Listening"]
+
+logger = logging.getLogger("fairlead.client")
+
+Listener: TypeAlias = Callable[[Delivery], Any]
+CLOSE_S = 5.0
+
+
+class Listening:
+    """The part of a consumer that calls back."""
+
+    session: Session
+    ack: AckMode
+    _listener: asyncio.Task[None] | None = None
+
+    if TYPE_CHECKING:
+
+        async def take_batch(self, limit: int) -> list[Delivery]: ...
+
+    def listen(self, callback: Listener) -> asyncio.Task[None]:
+        """Call `callback(message)` for each message, one at a time within the session; returns the task that does.
+
+        A callback that raises gives its message back; in auto mode one that returns acknowledges it.
+        """
+        if self._listener is not None:
+            raise LocalProtocolError("This consumer has a listener already.")
+        self._listener = self.session.courier.carrier.spawn(self._listen(callback))
+        return self._listener
+
+    async def _listen(self, callback: Listener) -> None:
+        while found := await self.take_batch(1):
+            message = found[0]
+            async with self.session.callbacks:
+                try:
+                    result = callback(message)
+                    if isinstance(result, Awaitable):
+                        await result
+                except Exception:
+                    logger.exception("A listener failed; its message is given back.")
+                    if self.ack in ("auto", "individual"):
+                        message.retry()
+                else:
+                    if self.ack == "auto":
+                        message.ack()
+
+    async def _stop_listening(self, listener: asyncio.Task[None]) -> None:
+        """When the callback that may be running has finished."""
+        try:
+            async with asyncio.timeout(CLOSE_S), self.session.callbacks:
+                listener.cancel()
+        except TimeoutError:
+            listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
