@@ -929,7 +929,8 @@ def test_blocked_is_an_error_worth_another_try() -> None:
 
 def test_a_message_for_a_given_time_is_a_timed_one() -> None:
     """The server looks for `:due` in timed entries only, so that others cost nothing."""
-    (entry,) = details(memoryview(content(at_ms=5_000).entry(b"x")), 0, 1 << 20)
+    message = content(at_ms=5_000).entry(b"x")
+    (entry,) = details(message, 0, len(message))
     assert entry.flags & ENTRY_TIMED
     assert due_ms(entry, 1_000) == 5_000
     assert due_ms(entry, 9_000) == 9_001

@@ -210,6 +210,28 @@ def test_a_session_that_comes_back_in_time_keeps_its_messages(rig: Rig) -> None:
     assert [(m.order, m.delivery_count) for m in rig.take(other)] == [(3, 2), (4, 2)]
 
 
+@pytest.mark.requirement("CLU-126")
+def test_what_a_resumed_session_does_not_have_comes_again(rig: Rig) -> None:
+    queue = rig.make("q", hold_s=5)
+    rig.send(rig.producer(queue), texts(range(6)))
+    session = rig.session()
+    consumers = [rig.consumer(queue, 3, session=session) for _ in range(2)]
+    rig.run()
+    found = [rig.take(one) for one in consumers]
+    for one in consumers:
+        queue.lost(one)
+    session = rig.session(session.id)
+    again = [
+        rig.consumer(queue, 0, session=session, holds=[(mine[0].order, mine[0].order + 1)]) for mine in reversed(found)
+    ]
+    for one, mine in zip(again, reversed(found), strict=True):
+        rig.ack(one, mine[:1], tag=1)
+        assert rig.answers[-1] == (one.handle, 1, [])
+    rig.want(again[0], 10, 1 << 20)
+    left = sorted(message.order for mine in found for message in mine[1:])
+    assert [(m.order, m.delivery_count) for m in rig.take(again[0])] == [(order, 2) for order in left]
+
+
 @pytest.mark.requirement("CLU-111")
 def test_a_window_of_one_gives_strict_one_by_one(rig: Rig) -> None:
     queue = rig.make("q")

@@ -14,6 +14,7 @@ import msgspec
 from fairlead import selector as selectors
 from fairlead.cluster import records, settling, views
 from fairlead.cluster.cursor import Cursor, Share
+from fairlead.cluster.ranges import Ranges
 from fairlead.errors import BadParameter, DuplicateSubscription
 
 if TYPE_CHECKING:
@@ -51,9 +52,16 @@ def _resumed(home: Destination, cursor: Cursor, consumer: Consumer) -> Share | N
     waiting = cursor.held.get(consumer.session.id)
     if not waiting:
         return None
-    share = waiting.pop(0)
+    holds = Ranges(consumer.holds or ())
+    share = max(waiting, key=lambda one: sum(holds.count(low, high) for low, high in one.locked))
+    waiting.remove(share)
     if not waiting:
         del cursor.held[consumer.session.id]
+    if consumer.holds is not None:  # what was still on its way, or in a buffer, nobody has: it comes again
+        lost = [part for low, high in share.locked for part in holds.gaps(low, high)]
+        for low, high in lost:
+            share.locked.remove(low, high)
+        settling.returned(home, cursor, share, lost)
     return share
 
 

@@ -131,6 +131,7 @@ class Opening:
             messages=asked.messages,
             bytes=asked.bytes,
             paused=session.stopped,
+            holds=asked.holds,
         )
         session.consumers[consumer.handle] = consumer
         line.handles[consumer.handle] = consumer

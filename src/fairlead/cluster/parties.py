@@ -92,3 +92,4 @@ class Consumer:
     paused: bool = False  # the client said stop
     stalled: bool = False  # its link has no room: nothing more until it drains (CLU-102)
     held: int = 0  # messages handed out and not settled
+    holds: list[tuple[int, int]] | None = None  # opened again: what the application has of before; None: not said

@@ -71,6 +71,7 @@ class Consume(Struct, kw_only=True):
     start: Start = "new"
     browse: bool = False
     replay: Start | None = None
+    holds: Annotated[list[tuple[Number, Number]], Meta(max_length=10_000)] | None = None
 
 
 class OfHandle(Struct, kw_only=True):
@@ -90,10 +91,11 @@ class Unsubscribe(Struct, kw_only=True):
 
 class Transfer(Struct, kw_only=True):
     session: Number
-    producer: Number
+    producer: Number = 0
     transfer: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     length: Number | None = None
     resume: bool = False
+    drop: bool = False  # no message will ever name it
 
 
 class Temporary(Struct, kw_only=True):

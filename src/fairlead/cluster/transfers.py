@@ -53,6 +53,12 @@ class Transfers:
         producer = line.handles.get(asked.producer)
         if session is None:
             raise SessionLost(f"This connection has no session {asked.session}.")
+        if asked.drop:
+            found = self._uploads.get((session.id, asked.transfer))
+            if found is not None:
+                self._discard(found, "It was given up.")
+            self._core.after(self._core.last_index, lambda: self._core.answer(line, number, {}))
+            return
         if not isinstance(producer, Producer) or producer.session is not session:
             raise LocalProtocolError(f"The session has no producer {asked.producer}.")
         upload = self._uploads.get((session.id, asked.transfer))
@@ -167,6 +173,8 @@ class Transfers:
 
     def _finished(self, upload: Upload) -> None:
         assert upload.complete is not None
+        if upload.failed:
+            return  # given up while the last of it was written
         upload.writer = None
         length, digest = upload.complete
         facts = {
@@ -275,9 +283,14 @@ class Transfers:
     def forget(self, session_id: bytes) -> None:
         """The session is over for good: what it began and never stored is discarded (CLU-98)."""
         for upload in [one for one in self._uploads.values() if one.session_id == session_id]:
-            upload.failed = "Its session ended."
+            self._discard(upload, "Its session ended.")
+
+    def _discard(self, upload: Upload, why: str) -> None:
+        upload.failed = why
+        upload.waiting.clear()
+        if upload.complete is None:
             self._release(upload)
-            self._give_up(upload)
+        self._give_up(upload)
 
     # ------------------------------------------------------------------ the way out
 

@@ -88,6 +88,7 @@ class Connection(DurableConnection):
         self._tls = tls or (ssl.create_default_context() if self._target.tls else None)
         self._connect_timeout_s = connect_timeout_s
         self._reconnect_limit_s = reconnect_limit_s if reconnect else 0.0
+        self._durable_limit_s = reconnect_limit_s  # the line may be whole while there is no message manager
         self._opened: Carrier | None = None
         self._listeners: list[Callable[[Event], None]] = [self._count_interruptions]
         self._topics: dict[str | tuple[str, ...], bytes] = {}

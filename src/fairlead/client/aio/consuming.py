@@ -117,6 +117,7 @@ class Consumer(Listening):
                 one_by_one=self.ack in ("individual", "auto") and self._fields.get("kind") != "topic",
                 wake=self._wake,
             )
+            machine.held = self._held
             if self.ack == "client":
                 self.acknowledge = self._acknowledge_session
             elif self.ack != "transacted" and not machine.looks:
@@ -329,6 +330,10 @@ class Consumer(Listening):
         return handed
 
     # Inside.
+
+    def _held(self) -> list[int]:
+        handed = [message.order for message in self._handed if not message._settled]
+        return [*handed, *(one.order for one in self._lazy)]
 
     def _has_some(self) -> bool:
         return bool(self.machine.buffer) and not self._paused and not self.session.stopped

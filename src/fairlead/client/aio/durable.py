@@ -29,7 +29,7 @@ IDLE_MAX = 16
 class DurableConnection:
     """What `Connection` adds to broadcast, requests and conversations."""
 
-    _reconnect_limit_s: float
+    _durable_limit_s: float
     _courier: Courier | None = None
     _main: Session | None = None
     _sessions: list[Session]
@@ -46,7 +46,7 @@ class DurableConnection:
     @property
     def courier(self) -> Courier:
         if self._courier is None:
-            self._courier = Courier(self._carrier, client_name=self.type, limit_s=self._reconnect_limit_s)
+            self._courier = Courier(self._carrier, client_name=self.type, limit_s=self._durable_limit_s)
             self._sessions, self._idle = [], []
         return self._courier
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairlead.client.aio.streams import Source
 from fairlead.client.durable.content import Content
 from fairlead.client.durable.receipt import Receipt
-from fairlead.client.durable.uploads import Upload
+from fairlead.client.durable.uploads import Upload, discard
 from fairlead.errors import Cancelled
 from fairlead.wire.durable import ENTRY_LARGE
 
@@ -48,8 +48,9 @@ async def send_large(
             stored.set_exception(error)
         elif transaction is not None:
             try:
-                transaction.send_entry(producer, like.entry(large, ENTRY_LARGE))
+                transaction.send_entry(producer, like.entry(large, ENTRY_LARGE), upload.number)
             except Exception as refusal:
+                discard(producer.session, upload.number)
                 stored.set_exception(refusal)
             else:
                 stored.set_result(Receipt("", 0, None, destination.name))

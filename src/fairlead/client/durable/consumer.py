@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DurableConsumer"]
 
+HOLDS_MAX = 1000
 STALE = "Message {} came by a connection that was lost; it comes again."
 
 
@@ -60,6 +61,7 @@ class DurableConsumer:
         self.epoch = 0  # counts lost lines
         self._prefetch_bytes = prefetch_bytes
         self._topics: dict[int, Channel] = {}  # of a pattern, by handle
+        self._by_pattern = False
         self._answered = answered
         self._fields = fields
         self._wake = wake
@@ -68,6 +70,7 @@ class DurableConsumer:
         self._last = 0  # the newest order number that came
         self._again: set[int] = set()  # not to be shown again: acknowledged on a line that was lost, or browsed
         self._downloads: dict[int, Download] = {}
+        self.held: Callable[[], list[int]] = list  # what the application has and may still settle
 
     # Opening and ending.
 
@@ -77,14 +80,24 @@ class DurableConsumer:
         if not self.is_open:
             return fields | {"messages": self.prefetch, "bytes": self._prefetch_bytes}
         fields |= {"messages": 0, "bytes": 0}
+        if not self.looks:
+            fields["holds"] = self._holds()
         if self._last and fields.get("replay") is not None:
             fields["replay"] = self._last + 1
         elif self._last and fields.get("kind") == "topic" and not fields.get("durable"):
             fields["start"] = self._last + 1
         return fields
 
+    def _holds(self) -> list[tuple[int, int]]:
+        """What is still in somebody's hands of what came before the line was lost; the rest may come again (CLU-126)."""
+        if self._by_pattern:
+            return []
+        held = ranges(sorted({*self.held(), *self.main.settlements.unsaid()}))
+        return [(item.first, item.beyond) for item in held[:HOLDS_MAX]]
+
     def on_open(self, facts: Facts) -> None:
         self.handle = int(facts["consumer"])
+        self._by_pattern = "joined" in facts
         again, self.is_open = self.is_open, True
         if "joined" in facts:
             for topic in facts["joined"]:
@@ -162,12 +175,25 @@ class DurableConsumer:
         self._channel(handle).came(len(messages), len(body) - CHUNK.size * chunks)
         if flags & ENTRY_KEY and self._one_by_one and self._keys is None:
             self._keys = Keys()
-        if self._fields.get("browse"):
+        if self._keys is not None and self._keys.given_back:
+            messages = self._in_order(self._keys, handle, messages)
+        elif self._fields.get("browse"):
             messages = self._unseen(handle, messages)
         if messages and not self._topics:
             self._last = max(self._last, messages[-1].order)
         self.buffer.extend(messages)
         self._wake()
+
+    def _in_order(self, keys: Keys, handle: int, messages: list[Delivered]) -> list[Delivered]:
+        """Without those that must not be seen before one of their key that was given back."""
+        kept = []
+        for message in messages:
+            if keys.is_early(message):
+                self._channel(handle).left(1)
+                self.release([message])
+            else:
+                kept.append(message)
+        return kept
 
     def _unseen(self, handle: int, messages: list[Delivered]) -> list[Delivered]:
         """A browse that was begun again shows nothing twice."""
@@ -243,11 +269,7 @@ class DurableConsumer:
                 channel.settlements.acknowledged.append(message.order)
                 channel.owed += 1
                 self.touch()
-            elif keys is None or not message.flags & ENTRY_KEY:
-                taken.append(message)
-            elif keys.is_early(message):
-                self.release([message])
-            elif keys.admit(message):
+            elif keys is None or not message.flags & ENTRY_KEY or keys.admit(message):
                 taken.append(message)
         return taken
 
@@ -293,7 +315,7 @@ class DurableConsumer:
         if key is not None and self._keys is not None:
             self._next_of(message)
             if action in (RETURN, RELEASE):
-                settlements.ask(message.order, self._keys.returned(key, message.order))
+                settlements.ask(message.order, self._keys.give_back(key, message.order))
 
     def ask_settled(self, message: Delivered, epoch: int, told: Told) -> None:
         """Tell when what was said about this message is safe."""
@@ -309,6 +331,8 @@ class DurableConsumer:
         by_handle: dict[int, list[int]] = {}
         for message in messages:
             by_handle.setdefault(message.handle, []).append(message.order)
+            if self._keys is not None and (key := message.key) is not None:
+                self._channel(message.handle).settlements.ask(message.order, self._keys.give_back(key, message.order))
         for handle, orders in by_handle.items():
             channel = self._channel(handle)
             channel.owed += len(orders)

@@ -1,4 +1,8 @@
-"""Messages with a grouping key, one at a time: the next of a key comes when the last one is settled (CLU-28)."""
+"""Messages with a grouping key, one at a time: the next of a key comes when the last one is settled (CLU-28).
+
+When one is given back, those of its key that follow it go back too. Others may be under way already, sent before the
+server heard of it: they are early, until what was given back has come again or the server has said that it knows.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import deque
 
 from fairlead.wire.entry_codec import Delivered
 
-__all__ = ["Keys"]
+__all__ = ["GivenBack", "Keys"]
 
 
 class Keys:
@@ -15,27 +19,7 @@ class Keys:
     def __init__(self) -> None:
         self._active: dict[str, int] = {}  # key: the message the application has
         self._parked: dict[str, deque[Delivered]] = {}
-        self.parked = 0
-        self._returned: dict[str, int] = {}  # key: the message given back, until the server has heard of it
-
-    def returned(self, key: str, order: int) -> Returned:
-        """Given back. What follows it and was under way when the server heard of that must go back too."""
-        self._returned[key] = order
-        return Returned(self, key, order)
-
-    def heard(self, key: str, order: int) -> None:
-        if self._returned.get(key) == order:
-            del self._returned[key]
-
-    def is_early(self, message: Delivered) -> bool:
-        """Was it sent before the server heard that one of its key, which comes first, was given back?"""
-        key = message.key
-        order = self._returned.get(key) if key is not None else None
-        if order is None or key is None:
-            return False
-        if message.order == order:
-            del self._returned[key]  # here it is again: from now on all is in order
-        return message.order > order
+        self.given_back: dict[str, set[int]] = {}
 
     def admit(self, message: Delivered) -> bool:
         """May it be handed out now? If not it is parked."""
@@ -44,7 +28,6 @@ class Keys:
             return True
         if key in self._active:
             self._parked.setdefault(key, deque()).append(message)
-            self.parked += 1
             return False
         self._active[key] = message.order
         return True
@@ -57,7 +40,6 @@ class Keys:
         waiting = self._parked.get(key)
         if not waiting:
             return None
-        self.parked -= 1
         message = waiting.popleft()
         if not waiting:
             del self._parked[key]
@@ -68,25 +50,43 @@ class Keys:
         if self._active.get(key) == order:
             del self._active[key]
 
+    def give_back(self, key: str, order: int) -> GivenBack:
+        self.given_back.setdefault(key, set()).add(order)
+        return GivenBack(self, key, order)
+
+    def is_early(self, message: Delivered) -> bool:
+        """Was it sent before the server heard that one it follows was given back?"""
+        key = message.key
+        orders = self.given_back.get(key) if key is not None else None
+        if not orders or key is None:
+            return False
+        self.known(key, message.order)
+        return bool(orders) and min(orders) < message.order
+
+    def known(self, key: str, order: int) -> None:
+        """It has come again, or the server has heard."""
+        orders = self.given_back.get(key)
+        if orders is not None:
+            orders.discard(order)
+            if not orders:
+                del self.given_back[key]
+
     def take(self, key: str) -> list[Delivered]:
         """Everything parked behind this key, to be given back."""
-        waiting = list(self._parked.pop(key, ()))
-        self.parked -= len(waiting)
-        return waiting
-
-    def on_lost(self) -> None:
-        self.take_all()
-        self._returned.clear()
+        return list(self._parked.pop(key, ()))
 
     def take_all(self) -> list[Delivered]:
         everything = [message for waiting in self._parked.values() for message in waiting]
         self._parked.clear()
-        self.parked = 0
         return everything
 
+    def on_lost(self) -> None:
+        self.take_all()
+        self.given_back.clear()
 
-class Returned:
-    """Waits for the answer to a message given back."""
+
+class GivenBack:
+    """Waits for the server to say that it knows."""
 
     __slots__ = ("_key", "_keys", "_order")
 
@@ -99,7 +99,7 @@ class Returned:
         return False
 
     def set_result(self, result: None) -> None:
-        self._keys.heard(self._key, self._order)
+        self._keys.known(self._key, self._order)
 
     def set_exception(self, exception: Exception) -> None:
-        self._keys.heard(self._key, self._order)
+        self._keys.known(self._key, self._order)

@@ -82,6 +82,10 @@ class Settlements:
     def is_idle(self) -> bool:
         return not (self.acknowledged or self._items or self._said)
 
+    def unsaid(self) -> list[int]:
+        """Messages about which something is still to be said."""
+        return [*self.acknowledged, *(order for item in self._items for order in range(item.first, item.beyond))]
+
     def settle(self, first: int, beyond: int, action: int, delay_ms: int = 0) -> None:
         """Anything but a single acknowledgement, in the order it is said."""
         self._items.append(Item(first, beyond, action, delay_ms))

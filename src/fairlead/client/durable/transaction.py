@@ -16,6 +16,7 @@ from fairlead.client.durable.batch import Batch
 from fairlead.client.durable.commands import Command, Facts, Reply
 from fairlead.client.durable.content import Content
 from fairlead.client.durable.producer import Gathered
+from fairlead.client.durable.uploads import discard
 from fairlead.errors import ConnectionLost, FairleadError, TransactionAborted
 from fairlead.wire.entry_codec import Delivered
 
@@ -89,6 +90,7 @@ class DurableTransaction:
         self.error: TransactionAborted | None = None
         self._sends: dict[Producer, Sends] = {}
         self._taken: dict[DurableConsumer, list[Delivered]] = {}
+        self._transfers: list[int] = []  # very large messages it sends
         self._commit: Reply | None = None
         session.transaction = self
 
@@ -106,8 +108,10 @@ class DurableTransaction:
         else:
             self.session.road.touch(self)
 
-    def send_entry(self, producer: Producer, entry: bytes) -> None:
+    def send_entry(self, producer: Producer, entry: bytes, transfer: int) -> None:
+        """A very large message whose body the server has."""
         self.check()
+        self._transfers.append(transfer)
         self._of(producer).add_entry(entry)
         self.session.road.touch(self)
 
@@ -203,7 +207,7 @@ class DurableTransaction:
 
     def _settle(self, error: Exception | None) -> None:
         reply = self._commit
-        self._end()
+        self._end(undone=isinstance(error, TransactionAborted))
         if error is not None and not isinstance(error, TransactionAborted):
             error = aborted(f"It is not known whether the transaction was committed: {error}", error, retryable=False)
         if reply is not None:
@@ -266,7 +270,10 @@ class DurableTransaction:
             self._end()
             reply({}, error)
 
-    def _end(self) -> None:
+    def _end(self, *, undone: bool = True) -> None:
         self.stage = Stage.ENDED
+        transfers, self._transfers = self._transfers, []
+        for number in transfers if undone else ():
+            discard(self.session, number)
         if self.session.transaction is self:
             self.session.transaction = None

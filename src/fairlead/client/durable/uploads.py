@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from fairlead.client.durable.commands import Command, Facts
+from fairlead.client.durable.commands import Command, Facts, moot
 from fairlead.errors import TransferFailed
 from fairlead.wire.codec import encode_frame
 from fairlead.wire.durable import KIND_PIECE, LARGE
@@ -19,10 +19,16 @@ from fairlead.wire.kinds import FLAG_LAST
 
 if TYPE_CHECKING:
     from fairlead.client.durable.producer import Producer
+    from fairlead.client.durable.session import DurableSession
 
-__all__ = ["Upload"]
+__all__ = ["Upload", "discard"]
 
 WINDOW_BYTES = 1 << 20
+
+
+def discard(session: DurableSession, number: int) -> None:
+    """No message will ever name it: the server need not keep it until the session ends."""
+    session.ask(Command("transfer", {"transfer": number, "drop": True}, moot))
 
 
 class Upload:
@@ -51,6 +57,7 @@ class Upload:
         self._window = WINDOW_BYTES
         self._live = False
         self._last = False  # the source is read to its end
+        self._begun = False  # the server may have something of it
         producer.session.uploads.append(self)
         if producer.handle:
             self.begin()
@@ -66,6 +73,7 @@ class Upload:
 
     def begin(self) -> None:
         """Its producer is open: ask how far the server is."""
+        self._begun = True
         fields: Facts = {
             "producer": self.producer.handle,
             "transfer": self.number,
@@ -143,6 +151,8 @@ class Upload:
     def fail(self, error: Exception) -> None:
         if not self.is_over:
             self._end()
+            if self._begun:
+                discard(self.producer.session, self.number)
             self._done(b"", error)
             self._wake()
 

@@ -96,8 +96,10 @@ cdef extern from *:
             job->next = NULL;
             if (w->done_last) w->done_last->next = job; else w->done_first = job;
             w->done_last = job;
+            pthread_mutex_unlock(&w->lock);   /* whoever is woken wants the lock */
             uint64_t one = 1;
             if (w->event >= 0) while (write(w->event, &one, 8) < 0 && errno == EINTR) {}
+            pthread_mutex_lock(&w->lock);
         }
         pthread_mutex_unlock(&w->lock);
         return NULL;
@@ -119,8 +121,8 @@ cdef extern from *:
         pthread_mutex_lock(&w->lock);
         if (w->last) w->last->next = job; else w->first = job;
         w->last = job;
-        pthread_cond_signal(&w->wake);
         pthread_mutex_unlock(&w->lock);
+        pthread_cond_signal(&w->wake);   /* behind the lock, which is the first thing the thread asks for */
     }
 
     static fl_job* fl_take_done(fl_writer* w) {
