@@ -47,7 +47,7 @@ class Port:
     def read(self, place: int, size: int) -> memoryview | None:
         return memoryview(self.records[place])[:size]
 
-    def after(self, index: int, action: Callable[[], None]) -> None:
+    def after(self, index: int, action: Callable[[], None], *, patient: bool = False) -> None:
         self.actions.append(action)
 
     def flush(self) -> None:

@@ -394,8 +394,9 @@ def test_when_reconnecting_is_given_up_everybody_is_told(play: Play) -> None:
         server.manager.confirming = False
         sends = [asyncio.create_task(queue.send(b"y")) for _ in range(3)]
         consumer = await queue.consume().start()
-        while await consumer.receive_many(10, timeout=0.02):
-            pass
+        seen = 0
+        while seen < 4:
+            seen += len(await consumer.receive_many(10, timeout=5))
         waiting = asyncio.create_task(consumer.receive_many(10))
         await server.stop()
         results = await asyncio.gather(*sends, waiting, return_exceptions=True)
@@ -652,6 +653,28 @@ def test_a_source_that_fails_fails_its_message_alone(play: Play) -> None:
             await queue.send(io.StringIO("text"))  # type: ignore[arg-type]
         assert (await queue.send(b"next")).order == 1
         assert TransferFailed.code == "transfer-failed"
+
+    play(story)
+
+
+@pytest.mark.requirement("CLU-25", "CLU-125")
+def test_what_a_loop_had_not_shown_when_the_line_was_lost_comes_again_marked(play: Play) -> None:
+    """Somebody else may have got it meanwhile: shown from the old line, it would be a repeat without the mark."""
+
+    async def story(server: Server, connection: Connection) -> None:
+        queue = connection.queue("q")
+        await queue.send_many([b"%d" % n for n in range(10)])
+        seen: list[tuple[int, bool]] = []
+        async for message in queue.consume(prefetch=10):  # half of it is taken in one go
+            seen.append((message.order, message.redelivered))
+            if len(seen) == 1:
+                server.cut()
+                await queue.send(b"last")  # over the next line
+            message.ack()
+            if message.order == 11:
+                break
+        assert seen[0] == (1, False)
+        assert seen[1:] == [*((order, True) for order in range(2, 11)), (11, False)]
 
     play(story)
 

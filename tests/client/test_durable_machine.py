@@ -633,6 +633,20 @@ def test_a_topic_that_is_not_durable_goes_on_where_it_was() -> None:
     assert [message.body for message in consumer.take(9)] == [b"3"]
 
 
+def test_a_topic_that_is_not_durable_shows_what_was_not_seen_when_the_line_was_lost() -> None:
+    world = World()
+    session = world.road.session("individual")
+    producer = session.producer("prices", "topic", create=True)
+    consumer = consumer_of(session, "prices", kind="topic", start="new")
+    world.pump()
+    send(producer, b"1", b"2", b"3")
+    world.pump()
+    assert [message.body for message in consumer.take(1)] == [b"1"]
+    world.cut()
+    world.pump()
+    assert [message.body for message in consumer.take(9)] == [b"2", b"3"]
+
+
 @pytest.mark.parametrize("body", [b"x", b"\xff" * 71, b"\xff" * 72, b"\x00" * 72, b"\x01" * 144])
 def test_hostile_deliveries_are_named_as_such(body: bytes) -> None:
     world = World()
@@ -812,7 +826,9 @@ def test_a_refused_send_aborts_the_transaction() -> None:
 # --- Very large messages ------------------------------------------------------------------------------------------
 
 
-def upload_of(world: World, producer: Any, data: bytes, told: Ticket, *, length: int | None = None) -> Upload:
+def upload_of(
+    world: World, producer: Any, data: bytes, told: Ticket, *, length: int | None = None, seekable: bool = False
+) -> Upload:
     batch = producer.reserve(told)
 
     def done(large: bytes, error: Exception | None) -> None:
@@ -821,20 +837,18 @@ def upload_of(world: World, producer: Any, data: bytes, told: Ticket, *, length:
         else:
             producer.give_up(batch, error)
 
-    upload = Upload(producer, 1, length, wake=lambda: None, done=done)
+    upload = Upload(producer, 1, length, seekable=seekable, wake=lambda: None, done=done)
     upload.data = data  # type: ignore[attr-defined]
     return upload
 
 
-def feed(world: World, upload: Upload, data: bytes) -> None:
-    at = 0
+def feed(world: World, upload: Upload, data: bytes, until: int = 1 << 40) -> None:
     for _ in range(1000):
         world.pump()
-        if upload.is_over:
+        if upload.is_over or upload.position >= until:
             return
         if size := upload.room:
-            piece = data[at : at + size]
-            at += len(piece)
+            piece = data[upload.position : upload.position + size]
             upload.offer(piece, last=not piece)
 
 
@@ -869,6 +883,30 @@ def test_a_very_large_message_survives_a_cut_and_is_not_overtaken(cut_at: int) -
         while (piece := download.take()) is not None:
             got += piece
     assert got == data
+
+
+@pytest.mark.requirement("CLU-98", "CLU-123")
+@pytest.mark.parametrize("left", [0, 70_000, 1 << 20])
+@pytest.mark.parametrize("seekable", [True, False])
+def test_a_server_that_lost_what_it_had_gets_it_again_from_a_source_that_can_be_read_again(
+    left: int, seekable: bool
+) -> None:
+    world = World()
+    producer = producer_of(world)
+    data = Random(1).randbytes(3 << 20)
+    told = Ticket()
+    upload = upload_of(world, producer, data, told, seekable=seekable)
+    feed(world, upload, data, until=2 << 20)
+    (session,) = world.server.sessions.values()
+    del session.uploads[1][left:]
+    world.cut()
+    feed(world, upload, data)
+    world.pump()
+    if seekable:
+        assert told.result is not None
+        assert list(world.server.large.values()) == [data]
+    else:
+        assert isinstance(told.error, TransferFailed)
 
 
 def test_a_source_of_the_wrong_length_fails_and_lets_the_rest_pass() -> None:

@@ -67,7 +67,7 @@ class Rig:
         assert len(body) == size
         return memoryview(body)
 
-    def after(self, index: int, action: Callable[[], None]) -> None:
+    def after(self, index: int, action: Callable[[], None], *, patient: bool = False) -> None:
         if index <= self.safe and not (self._actions and self._actions[0][0] <= index):
             action()
             return

@@ -69,7 +69,7 @@ class Supervisor:
             "command": "start",
             "config": configuring.to_wire(config),
             "store": str(self.store),
-            "managers": 1,
+            "managers": 0,
             "server_id": 1,
             "generation": 1,
             "mode": "active",

@@ -359,15 +359,15 @@ def test_a_side_file_is_hashed_while_it_grows_and_when_it_is_taken_up_again(tmp_
     assert store.listed() == {}
 
 
-def test_what_the_client_gives_up_is_discarded_at_once_and_what_waits_behind_it_goes_on(manager: Manager) -> None:
+def test_what_the_client_gives_up_is_discarded_at_once(manager: Manager) -> None:
     sender = Sender(manager)
     body = bytes(5 * FRAGMENT)
     sender.begin(1)
     sender.upload(1, body, end=3 * FRAGMENT)
-    manager.settle()
+    manager.turn()
     assert len(files(manager)) == 1
     assert sender.client.do("transfer", session=sender.session, transfer=1, drop=True) == {}
-    manager.settle()
+    manager.turn()
     assert files(manager) == []
     assert sender.client.do("transfer", session=sender.session, transfer=1, drop=True) == {}  # nothing to give up
     assert sender.begin(2)["offset"] == 0

@@ -52,6 +52,8 @@ GROUP: Final = "a"
 class Journal(Protocol):
     """What is asked of the journal while records are written."""
 
+    hurry: bool  # somebody waits for what is pending to be written
+
     @property
     def full(self) -> str:
         """Why messages are refused at the moment; empty: they are not."""
@@ -147,10 +149,12 @@ class Core:
                 readers.append(reader)
         return found
 
-    def after(self, index: int, action: Callable[[], None]) -> None:
+    def after(self, index: int, action: Callable[[], None], *, patient: bool = False) -> None:
         if index <= self.safe and not (self._actions and self._actions[0][0] <= index):
             action()
             return
+        if not patient:
+            self.journal.hurry = True
         self._action_number += 1
         heapq.heappush(self._actions, (index, self._action_number, action))
 

@@ -237,7 +237,10 @@ class Cursor:
     # ------------------------------------------------------------------ shares
 
     def share_of(self, consumer: Consumer) -> Share | None:
-        return next((share for share in self.shares if share.consumer is consumer), None)
+        for share in self.shares:
+            if share.consumer is consumer:
+                return share
+        return None
 
     def all_shares(self) -> list[Share]:
         """Of those who are here and of those who may come back."""

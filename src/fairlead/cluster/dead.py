@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEAD_QUEUE: Final = "_DMQ"
 KEPT_FLAGS: Final = ENTRY_LARGE | ENTRY_VOLATILE
+REJECTED: Final = "rejected"
 MOVE_MAX: Final = 1024
 """Messages of one MOVE record."""
 
@@ -56,7 +57,7 @@ def headstone(home: Destination, cursor: Cursor, reason: str) -> Rewrite:
             ":dead-destination": home.name,
             ":dead-reason": reason,
             ":dead-ms": home.port.now_ms,
-            ":dead-count": max(cursor.count(order), 0),
+            ":dead-count": cursor.count(order) + (reason == REJECTED),  # that delivery is not counted yet
             ":dead-id": stored.id_plus(one.head.id_first, position).hex(),
         }
         return _rewritten(entry, one, facts)

@@ -183,9 +183,16 @@ class Destination:
         if first < beyond:
             yield first, beyond - first, 0
 
-    def on_settle(self, consumer: Consumer, items: list[tuple[int, int, int, int]], transaction: int, tag: int) -> None:
+    def on_settle(
+        self,
+        consumer: Consumer,
+        items: list[tuple[int, int, int, int]],
+        transaction: int,
+        tag: int,
+        patient: bool = False,
+    ) -> None:
         """What a consumer did with its messages. What it does not hold is stale, and that is answered (CLU-126)."""
-        settling.settle(self, consumer, items, transaction, tag)
+        settling.settle(self, consumer, items, transaction, tag, patient)
 
     def on_want(self, consumer: Consumer, messages: int, bytes_: int) -> None:
         """More credit (CLU-111)."""
@@ -318,7 +325,7 @@ class Destination:
 
     def drop(self, orders: Iterable[int]) -> int:
         """Remove these, but for what somebody holds; how many."""
-        return care.drop(self, [(order, order + 1) for order in orders])
+        return care.drop(self, [(order, order + 1) for order in sorted(set(orders))])
 
     def move(self, orders: Iterable[int], to: Destination) -> int:
         """Each in one step to another destination; how many."""

@@ -103,7 +103,7 @@ class Dispatchers:
         core.tasks.put(task, cost, line, core.store, *args, holdable=True)
 
     def _settle(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
-        _, _, _, _, number, transaction, tag, topic, _, body, end = frame
+        _, _, _, flags, number, transaction, tag, topic, _, body, end = frame
         consumer = line.handles.get(number)
         if not isinstance(consumer, Consumer):
             self._drop(link, frame, "settle", "unknown-number", f"This connection has no consumer {number}.")
@@ -124,8 +124,12 @@ class Dispatchers:
         if place is None:
             self._drop(link, frame, "settle", "destination-deleted", "The queue or topic was deleted.")
             return
-        call = core.settle if transaction else destination.on_settle
-        core.tasks.put(place.task, end - topic, line, call, consumer, items, transaction, tag)
+        task, cost = place.task, end - topic
+        if transaction:
+            core.tasks.put(task, cost, line, core.settle, consumer, items, transaction, tag)
+        else:
+            patient = flags & durable.FLAG_PATIENT != 0
+            core.tasks.put(task, cost, line, destination.on_settle, consumer, items, 0, tag, patient)
 
     def _want(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
         number = frame[4]

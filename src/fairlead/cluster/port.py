@@ -26,8 +26,11 @@ class Port(Protocol):
     def read(self, place: int, size: int) -> memoryview | None:
         """What was written there, checked; None: it is being fetched from disk, and `on_loaded` will be called."""
 
-    def after(self, index: int, action: Callable[[], None]) -> None:
-        """Call when everything up to the index is safe. Actions run in the order of their indexes."""
+    def after(self, index: int, action: Callable[[], None], *, patient: bool = False) -> None:
+        """Call when everything up to the index is safe. Actions run in the order of their indexes.
+
+        `patient`: no write is begun for its sake alone, for a few milliseconds.
+        """
 
     def deliver(self, consumer: Consumer, pieces: Sequence[Bytes]) -> None:
         """Send a DELIVER frame whose body is the pieces, one behind the other."""

@@ -21,7 +21,12 @@ Line = tuple[int, int, int, int, int]
 
 
 def settle(
-    home: Destination, consumer: Consumer, items: list[tuple[int, int, int, int]], transaction: int, tag: int
+    home: Destination,
+    consumer: Consumer,
+    items: list[tuple[int, int, int, int]],
+    transaction: int,
+    tag: int,
+    patient: bool = False,
 ) -> None:
     """What a consumer did with its messages. What it does not hold is stale, and that is answered (CLU-126)."""
     cursor = home.cursors.get(consumer.cursor)
@@ -63,7 +68,7 @@ def settle(
             else:  # REJECT
                 free_keys(home, cursor, share, owned)
                 for first, beyond in owned:
-                    dead.bury(home, cursor, first, beyond, "rejected")
+                    dead.bury(home, cursor, first, beyond, dead.REJECTED)
                 index = home.last_index
         if lines:
             index = write(home, cursor, lines) or index
@@ -75,7 +80,7 @@ def settle(
         if transaction:
             home.parts.doom(consumer.session, transaction, "a message it received was not its consumer's any more")
     if tag:
-        home.port.after(index, lambda: home.port.settled(consumer, tag, stale))
+        home.port.after(index, lambda: home.port.settled(consumer, tag, stale), patient=patient)
     home.port.ready(home)
 
 

@@ -343,7 +343,7 @@ class Messages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ge=1048576,
             description="Memory for messages on their way. Consumers that are further behind than this read from disk.",
         ),
-    ] = 67108864
+    ] = 33554432
     large_bytes: Annotated[
         int,
         Meta(

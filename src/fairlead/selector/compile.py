@@ -71,6 +71,9 @@ FIELDS: Final[dict[str, str | bytes]] = {
     "JMSType": b":type",
     "type": b":type",
     "JMSXUserID": b":from",
+    "dead_reason": b":dead-reason",
+    "dead_destination": b":dead-destination",
+    "dead_count": b":dead-count",
 }
 """Names of header fields, and where they come from: the facts, or one of Fairlead's own headers."""
 

@@ -12,7 +12,7 @@ from typing import Final
 # client -> message manager
 KIND_COMMAND: Final = 0x60  # JSON {"do": …}; `number` ties the ANSWER or ERROR to it
 KIND_STORE: Final = 0x61  # number: producer, correlation: first send number, peer: transaction or 0
-KIND_SETTLE: Final = 0x62  # number: consumer, correlation: transaction or 0, peer: tag (0: no answer wanted)
+KIND_SETTLE: Final = 0x62  # number: consumer, correlation: transaction or 0, peer: tag (0: no answer wanted); PATIENT
 KIND_WANT: Final = 0x63  # number: consumer, correlation: messages more, peer: bytes more
 KIND_PIECE: Final = 0x64  # number: producer, correlation: transfer, peer: offset; flag LAST
 KIND_PULL: Final = 0x65  # number: consumer, correlation: order, peer: send up to this offset; flag LAST: stop
@@ -23,6 +23,8 @@ KIND_DELIVER: Final = 0x72  # number: consumer; chunks
 KIND_SETTLED: Final = 0x73  # number: consumer, peer: tag; items of RANGE that were stale
 KIND_DATA: Final = 0x74  # number: consumer, correlation: order, peer: offset; flag LAST
 KIND_NOTICE: Final = 0x75  # JSON {"event": …}
+
+FLAG_PATIENT: Final = 0x20  # SETTLE: nobody waits for the answer, so it may be written with what comes next
 
 KIND_DURABLE_FIRST: Final = 0x60
 KIND_DURABLE_LAST: Final = 0x7F

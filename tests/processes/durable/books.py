@@ -120,6 +120,7 @@ class Reading:
         self.redelivered = 0
         self._states: dict[int, bytearray] = {}
         self._orders: dict[int, array[int]] = {}
+        self._firsts: dict[int, array[int]] = {}  # when it was first seen, twice that in ms; odd: it was marked
         self._last: dict[tuple[str, int], int] = {}  # (consumer or key, source) -> last number seen for the first time
 
     def __repr__(self) -> str:
@@ -151,17 +152,22 @@ class Reading:
             case state if state != UNSEEN and orders[number] != order:
                 faults.add("stored twice", f"{where}, and as {orders[number]}")
             case state if state == SAFE:
-                faults.add("came back after its acknowledgement", where)
+                faults.add("came back after its acknowledgement", f"{where}, {self._before(source, number, now_ms)}")
             case state if state != UNSEEN and not redelivered:
-                faults.add("delivered again without the mark", where)
+                faults.add("delivered again without the mark", f"{where}, {self._before(source, number, now_ms)}")
         if states[number] == UNSEEN:
             states[number], orders[number] = SEEN, order
+            self._firsts[source][number] = 2 * now_ms + redelivered
         self.redelivered += redelivered
         if not redelivered:
             if self._last.get((lane, source), -1) >= number:
                 faults.add("out of order", f"{where} after {self._last[lane, source]} in {lane}")
             self._last[lane, source] = number
         return stamp
+
+    def _before(self, source: int, number: int, now_ms: int) -> str:
+        first = self._firsts[source][number]
+        return f"first seen {now_ms - first // 2} ms ago{' as a repeat' if first % 2 else ''}"
 
     def asked(self, stamp: Stamp) -> None:
         """An acknowledgement was handed over, and nobody waited for it: it may come again."""
@@ -188,10 +194,12 @@ class Reading:
     def _room(self, source: int, number: int) -> tuple[bytearray, array[int]]:
         states = self._states.setdefault(source, bytearray())
         orders = self._orders.setdefault(source, array("Q"))
+        firsts = self._firsts.setdefault(source, array("Q"))
         if number >= len(states):
             more = number + 1 - len(states)
             states.extend(bytes(more))
             orders.extend([0] * more)
+            firsts.extend([0] * more)
         return states, orders
 
 

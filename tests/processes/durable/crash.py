@@ -3,12 +3,13 @@
 ::
 
     python -m tests.processes.durable.crash --seed 1 --rounds 300
-    python -m tests.processes.durable.crash --seed 1 --rounds 20 --power     # the disk forgets what was not synced
+    python -m tests.processes.durable.crash --seed 1 --rounds 20 --way power    # the disk forgets what was not synced
+    python -m tests.processes.durable.crash --seed 1 --seeds 9 --rounds 20 --way kills hurry freezes power --write
     python -m tests.processes.durable.crash --seed 1 --rounds 5 --plant lose_acknowledgements
 
 Nothing confirmed is lost; nothing whose acknowledgement was confirmed comes back; what comes back is marked; order per
-producer and key holds; transactions are whole. The seed decides what is killed and when; a run that failed is run again
-with the same seed (the processes' own timing is not replayed).
+producer and key holds; transactions are whole; no command fails in a way nobody foresaw. The seed decides what is
+killed and when; a run that failed is run again with the same seed (the processes' own timing is not replayed).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -46,8 +47,27 @@ SETTINGS: Final[dict[str, Any]] = {
     "messages.segment_bytes": 4 << 20,  # so that segments are sealed, recycled and compacted during a run
     "messages.checkpoint_bytes": 8 << 20,
 }
-VICTIMS: Final = {"message-manager": 6, "manager": 2, "router": 1, "supervisor": 1, "everything": 1}
 MM: Final = "message-manager"
+FROZEN_S: Final = (0.5, 7.0)
+FREEZE: Final = "freeze "
+"""Begins the names of victims that are stopped for a while, and go on."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is done to the server, how often of all, and when."""
+
+    victims: dict[str, int]
+    every_s: tuple[float, float] | None = None  # between two; else one to three at any instants of a round
+    round_s: tuple[float, float] = ROUND_S
+
+
+WAYS: Final = {
+    "kills": Way({MM: 6, "manager": 2, "router": 1, "supervisor": 1, "everything": 1}),
+    "hurry": Way({MM: 9, "manager": 1}, (0.05, 0.3), (1.0, 2.0)),
+    "freezes": Way({f"{FREEZE}{MM}": 2, f"{FREEZE}manager": 2, MM: 1, "manager": 1}),
+    "power": Way({"power": 3, MM: 1}),
+}
 
 
 def free_port() -> int:
@@ -78,6 +98,8 @@ class Crashes:
             server.process.kill()
             server.process.wait()
             server.start()
+        elif victim.startswith(FREEZE):
+            self._freeze(victim.removeprefix(FREEZE), chance)
         elif victim in ("everything", "power"):
             self._kill_all()
             if victim == "power":
@@ -89,6 +111,19 @@ class Crashes:
             if pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pids[int(chance * len(pids))], signal.SIGKILL)
+
+    def _freeze(self, role: str, chance: float) -> None:
+        """It stands still for a while, as a process does whose host is busy, and knows nothing of it."""
+        pids = self._pids(role)
+        if pids:
+            pid = pids[int(chance * len(pids))]
+            low_s, high_s = FROZEN_S
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                try:
+                    time.sleep(low_s + (high_s - low_s) * chance**3)
+                finally:
+                    os.kill(pid, signal.SIGCONT)
 
     def _kill_all(self) -> None:
         """No child may outlive the others and go on writing: first the supervisor, then all it had started."""
@@ -126,6 +161,31 @@ class Crashes:
             await asyncio.sleep(0.05)
 
 
+class EventsSeen:
+    """Looks at what the message manager wrote into its log since the last time."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "log" / "events.jsonl"
+        self._at = 0
+
+    def look(self, faults: Faults) -> None:
+        """A command that failed in a way nobody foresaw is a fault, though the server survives it."""
+        try:
+            with self._path.open("rb") as file:
+                if self._path.stat().st_size < self._at:
+                    self._at = 0  # another file has taken its place
+                file.seek(self._at)
+                lines = file.readlines()
+        except OSError:
+            return
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break  # the rest of it comes
+            self._at += len(line)
+            if b'"task-fault"' in line:
+                faults.add("a command failed in the server", line.decode(errors="replace")[:3000])
+
+
 def _proc_status(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/status").read_text()
@@ -138,6 +198,7 @@ class Report:
     """How a run ended."""
 
     seed: int
+    way: str = "kills"
     rounds: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     counts: dict[str, int] = field(default_factory=dict)
@@ -145,16 +206,37 @@ class Report:
     faults: Faults = field(default_factory=Faults)
     slowest_back_s: float = 0.0
 
+    @property
+    def checked(self) -> int:
+        """Messages whose way from sender to receiver was followed."""
+        return sum(count for name, count in self.counts.items() if name.endswith(" received"))
+
+    def add(self, other: Report) -> None:
+        """Another run, to be told of together with this one."""
+        self.rounds += other.rounds
+        self.kills += other.kills
+        self.counts = dict(Counter(self.counts) + Counter(other.counts))
+        self.errors += other.errors
+        self.faults.found += other.faults.found
+        self.faults.counts += other.faults.counts
+        self.slowest_back_s = max(self.slowest_back_s, other.slowest_back_s)
+
     def rows(self) -> list[tuple[str, str]]:
         return [
-            ("seed", str(self.seed)),
             ("rounds", str(self.rounds)),
-            *((f"kill -9: {victim}", f"{count:,}") for victim, count in sorted(self.kills.items())),
+            *((_said(victim), f"{count:,}") for victim, count in sorted(self.kills.items())),
+            ("messages checked", f"{self.checked:,}"),
             *((name, f"{count:,}") for name, count in sorted(self.counts.items())),
             *((f"told to the application: {name}", f"{count:,}") for name, count in sorted(self.errors.items())),
             ("longest time until all had arrived", f"{self.slowest_back_s:.1f} s"),
             ("faults", "; ".join(f"{what} ({count})" for what, count in self.faults.counts.items()) or "none"),
         ]
+
+
+def _said(victim: str) -> str:
+    if victim == "power":
+        return "loss of power"
+    return f"SIGSTOP: {victim.removeprefix(FREEZE)}" if victim.startswith(FREEZE) else f"kill -9: {victim}"
 
 
 async def crash(
@@ -164,28 +246,31 @@ async def crash(
     rounds: int,
     managers: int = 2,
     names: tuple[str, ...] = tuple(FLOWS),
+    way: str = "kills",
     victims: dict[str, int] | None = None,
     disk: power.Disk | None = None,
     say: bool = False,
     stop_at_fault: bool = True,
 ) -> Report:
-    """So many rounds of load with kills in it, each with its books balanced at its end."""
-    report = Report(seed)
-    crashes = Crashes(server, disk)
+    """So many rounds of load with kills in it, each with its books balanced at its end. `victims`: other ones."""
+    report = Report(seed, way)
+    ways = replace(WAYS[way], victims=victims) if victims else WAYS[way]
+    crashes, events = Crashes(server, disk), EventsSeen(server.data)
     flows: list[Flow] = [FLOWS[name](server.url, str(seed), report.faults) for name in names]
     try:
         for flow in flows:
             await flow.start()
         for number in range(rounds):
             chance = random.Random(f"{seed}/{number}")
-            await one_round(crashes, flows, chance, victims or VICTIMS)
+            await one_round(crashes, flows, chance, ways)
             began_s = time.monotonic()
             await crashes.all_back(managers)
             await balance(flows, report.faults)
+            events.look(report.faults)
             report.slowest_back_s = max(report.slowest_back_s, time.monotonic() - began_s)
             report.rounds += 1
             if say:
-                print(f"seed {seed} round {number}: {report.faults.found or 'balanced'}", flush=True)
+                print(f"seed {seed} {way} round {number}: {report.faults.found or 'balanced'}", flush=True)
             if report.faults and stop_at_fault:
                 break
     except (AssertionError, TimeoutError, FairleadError) as error:
@@ -199,16 +284,23 @@ async def crash(
     return report
 
 
-async def one_round(crashes: Crashes, flows: list[Flow], chance: random.Random, victims: dict[str, int]) -> None:
-    """Load for a while, with one to three kills at instants the seed decides."""
-    lasts_s = chance.uniform(*ROUND_S)
-    instants = sorted(chance.uniform(0, lasts_s) for _ in range(chance.randint(1, 3)))
+async def one_round(crashes: Crashes, flows: list[Flow], chance: random.Random, way: Way) -> None:
+    """Load for a while, with kills at instants the seed decides."""
+    lasts_s = chance.uniform(*way.round_s)
+    instants: list[float] = []
+    if way.every_s is None:
+        instants = sorted(chance.uniform(0, lasts_s) for _ in range(chance.randint(1, 3)))
+    else:
+        at_s = chance.uniform(*way.every_s)
+        while at_s < lasts_s:
+            instants.append(at_s)
+            at_s += chance.uniform(*way.every_s)
     for flow in flows:
         flow.go.set()
     began_s = time.monotonic()
     for instant_s in instants:
         await asyncio.sleep(max(0.0, began_s + instant_s - time.monotonic()))
-        victim = chance.choices(list(victims), list(victims.values()))[0]
+        victim = chance.choices(list(way.victims), list(way.victims.values()))[0]
         await crashes.kill(victim, chance.random())
     await asyncio.sleep(max(0.0, began_s + lasts_s - time.monotonic()))
 
@@ -249,49 +341,72 @@ def server_for(*, managers: int = 2, plant: str = "", with_disk: bool = False) -
             yield server, disk
 
 
-def run(seed: int, rounds: int, *, plant: str = "", with_power: bool = False, **options: Any) -> Report:
-    with server_for(plant=plant, with_disk=with_power) as (server, disk):
-        victims = {"power": 3, MM: 1} if with_power else None
-        return asyncio.run(crash(server, seed=seed, rounds=rounds, victims=victims, disk=disk, **options))
+def run(seed: int, rounds: int, *, way: str = "kills", plant: str = "", **options: Any) -> Report:
+    with server_for(plant=plant, with_disk=way == "power") as (server, disk):
+        return asyncio.run(crash(server, seed=seed, rounds=rounds, way=way, disk=disk, **options))
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.processes.durable.crash", description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=None, help="another one each time if not given")
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="so many seeds from this one on, each on a server of its own"
+    )
+    parser.add_argument("--rounds", type=int, default=50, help="of each seed and way")
+    parser.add_argument("--way", nargs="+", choices=list(WAYS), default=["kills"], help="what is done to the server")
+    parser.add_argument("--power", action="store_const", dest="way", const=["power"], help="the same as --way power")
     parser.add_argument("--flows", nargs="+", choices=list(FLOWS), default=list(FLOWS))
-    parser.add_argument("--power", action="store_true", help="the disk forgets what was not synced")
     parser.add_argument("--plant", choices=list(PLANTS), default="", help="start the server with this bug")
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first fault")
     parser.add_argument("--write", action="store_true", help=f"add the result to {RESULTS.name}")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
-    replay = f"python -m tests.processes.durable.crash --seed {seed} --rounds {options.rounds}"
-    replay += " --power" if options.power else ""
-    replay += f" --plant {options.plant}" if options.plant else ""
-    if options.flows != list(FLOWS):
-        replay += f" --flows {' '.join(options.flows)}"
-    print(replay, flush=True)
+    command = replay_of(options, seed)
+    print(command, flush=True)
     began_s = time.monotonic()
-    report = run(
-        seed,
-        options.rounds,
-        plant=options.plant,
-        with_power=options.power,
-        names=tuple(options.flows),
-        say=True,
-        stop_at_fault=not options.go_on,
-    )
-    text = "\n".join(["| | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in report.rows())])
+    reports: dict[str, Report] = {}
+    for number, way in ((number, way) for number in range(seed, seed + options.seeds) for way in options.way):
+        report = run(
+            number,
+            options.rounds,
+            way=way,
+            plant=options.plant,
+            names=tuple(options.flows),
+            say=True,
+            stop_at_fault=not options.go_on,
+        )
+        if way in reports:
+            reports[way].add(report)
+        else:
+            reports[way] = report
+        if report.faults and not options.go_on:
+            break
+    text = "\n\n".join(table(way, report) for way, report in reports.items())
     print(text)
-    for fault in report.faults.found:
-        print(fault)
+    for report in reports.values():
+        for fault in report.faults.found:
+            print(fault)
     if options.write:
-        write(text, replay, time.monotonic() - began_s)
-    return 1 if report.faults else 0
+        write(text, command, time.monotonic() - began_s)
+    return 1 if any(report.faults for report in reports.values()) else 0
 
 
-def write(text: str, replay: str, seconds: float) -> None:
+def replay_of(options: argparse.Namespace, seed: int) -> str:
+    """The command that does the same again."""
+    command = f"python -m tests.processes.durable.crash --seed {seed}"
+    command += f" --seeds {options.seeds}" if options.seeds > 1 else ""
+    command += f" --rounds {options.rounds}"
+    command += f" --way {' '.join(options.way)}" if options.way != ["kills"] else ""
+    command += f" --plant {options.plant}" if options.plant else ""
+    command += f" --flows {' '.join(options.flows)}" if options.flows != list(FLOWS) else ""
+    return command + (" --go-on" if options.go_on else "")
+
+
+def table(way: str, report: Report) -> str:
+    return "\n".join([f"| {way} | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in report.rows())])
+
+
+def write(text: str, command: str, seconds: float) -> None:
     """Add this run to the kept results."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True
@@ -300,7 +415,7 @@ def write(text: str, replay: str, seconds: float) -> None:
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(
-            f"{head}\n## {when} UTC\n\n`{replay}`, commit {commit}, Python {platform.python_version()}, "
+            f"{head}\n## {when} UTC\n\n`{command}`, commit {commit}, Python {platform.python_version()}, "
             f"{os.cpu_count()} cores, {seconds:.0f} s\n\n{text}\n"
         )
 

@@ -63,5 +63,5 @@ def test_a_planted_bug_is_noticed(plant: str) -> None:
 @pytest.mark.slow
 @needs_compiler
 def test_a_confirm_before_the_sync_is_noticed_when_the_power_fails() -> None:
-    report = run(5, 8, plant="confirm_before_sync", with_power=True, names=("numbers",))
+    report = run(5, 8, way="power", plant="confirm_before_sync", names=("numbers",))
     assert {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts), report.faults

@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Action | None]] = {
     "schedules": "browse",
     "cancel": "consume",
 }
+WELL_KNOWN: Final = [("_ADMIN", "topic", ""), ("_LOG", "topic", ""), ("_DMQ", "queue", "")]  # until we are told
 GRANTED_MAX: Final = 10_000  # remembered per connection, for the time when rights are withdrawn
 
 
@@ -82,6 +83,8 @@ class Road:
         self.up = False  # and the other side has told us its names
         self.names: dict[str, tuple[str, str]] = {}  # kind and id of every destination
         self.denied = 0
+        if enabled:  # these exist always (CLU-176): without a link whoever publishes to them is told so
+            self._replace_names(WELL_KNOWN)
 
     # --- The link -------------------------------------------------------------------------------------------------
     @property

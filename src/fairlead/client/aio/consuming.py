@@ -14,7 +14,7 @@ one, the call returns or the listener has finished), `client` (`session.acknowle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fairlead.client.aio.delivery import DONE, Delivery, Done
@@ -71,6 +71,7 @@ class Consumer(Listening):
         self._handed: list[Delivery] = []  # to the application; those settled meanwhile are weeded out now and then
         self._handed_max = 2 * prefetch
         self._rest: list[Delivery] = []  # taken for a loop, and not yet seen by it; the last is the next
+        self.ahead: Collection[Delivery] = self._rest  # the same; the loop may be in another thread
         self._lazy: list[Delivered] = []
         self._paused = False
         self._closing = False
@@ -227,6 +228,10 @@ class Consumer(Listening):
             await self.start()
         return await self._receive(limit, None)
 
+    def comes_again(self, message: Delivery) -> bool:
+        """Was its line lost? Whoever has not shown it to the application yet lets it be: it comes again, marked."""
+        return message._epoch != self.machine.epoch and self.machine.comes_again
+
     def return_unseen(self, messages: list[Delivery]) -> None:
         """What a batch had, and the application did not look at."""
         self._rest += reversed(messages)
@@ -243,7 +248,8 @@ class Consumer(Listening):
         ours = self._machine is None  # nobody else will close it
         if ours:
             await self.start()
-        auto, acknowledge = self.ack == "auto", self.machine.acknowledge
+        machine, auto = self.machine, self.ack == "auto"
+        acknowledge = machine.acknowledge
         chunk, rest = self.chunk, self._rest
         try:
             while True:
@@ -252,6 +258,9 @@ class Consumer(Listening):
                     return
                 rest.reverse()
                 while rest:
+                    if rest[-1]._epoch != machine.epoch and machine.comes_again:
+                        self._put_back()
+                        break
                     message = rest.pop()
                     yield message
                     if auto and not message._settled:
@@ -332,7 +341,8 @@ class Consumer(Listening):
     # Inside.
 
     def _held(self) -> list[int]:
-        handed = [message.order for message in self._handed if not message._settled]
+        unseen = set(map(id, tuple(self.ahead)))
+        handed = [one.order for one in self._handed if not one._settled and id(one) not in unseen]
         return [*handed, *(one.order for one in self._lazy)]
 
     def _has_some(self) -> bool:
@@ -373,7 +383,7 @@ class Consumer(Listening):
         if self._rest and self._machine is not None:
             unseen = set(map(id, self._rest))
             self._handed = [message for message in self._handed if id(message) not in unseen]
-            if self._rest[0]._epoch == self._machine.epoch:
+            if not self.comes_again(self._rest[0]):
                 self._machine.put_back([message._delivered for message in reversed(self._rest)])
             self._rest.clear()
 

@@ -33,6 +33,10 @@ class Listening:
 
         async def take_batch(self, limit: int) -> list[Delivery]: ...
 
+        def return_unseen(self, messages: list[Delivery]) -> None: ...
+
+        def comes_again(self, message: Delivery) -> bool: ...
+
     def listen(self, callback: Listener) -> asyncio.Task[None]:
         """Call `callback(message)` for each message, one at a time within the session; returns the task that does.
 
@@ -47,6 +51,9 @@ class Listening:
         while found := await self.take_batch(1):
             message = found[0]
             async with self.session.callbacks:
+                if self.comes_again(message):
+                    self.return_unseen(found)
+                    continue
                 try:
                     result = callback(message)
                     if isinstance(result, Awaitable):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, cast
 
 from fairlead.errors import BadParameter
 
@@ -105,15 +105,21 @@ class Stream:
 
 
 class Source:
-    """What is sent as a very large message: bytes, a file, or an asynchronous iterator of bytes."""
+    """What is sent as a very large message: bytes, a file, or an asynchronous iterator of bytes.
+
+    One whose `length` is known can be read again from any offset, should the server have lost what it had of it.
+    """
 
     def __init__(self, body: bytes | Readable | AsyncIterable[bytes]) -> None:
         self._rest = memoryview(b"")
         self._file: Readable | None = None
         self._pieces: AsyncIterator[bytes] | None = None
+        self._start = 0  # of a file: where it stood
+        self._whole = b""
         self.length: int | None = None
+        self.position = 0
         if isinstance(body, bytes):
-            self._rest, self.length = memoryview(body), len(body)
+            self._whole, self._rest, self.length = body, memoryview(body), len(body)
         elif isinstance(body, AsyncIterable):
             self._pieces = aiter(body)
         else:
@@ -122,7 +128,16 @@ class Source:
     async def measure(self) -> None:
         """Learn how long it is, where that can be known."""
         if self._file is not None:
-            self.length = await asyncio.to_thread(_left, self._file)
+            self._start, self.length = await asyncio.to_thread(_left, self._file)
+
+    async def seek(self, position: int) -> None:
+        """Read on from there, counted from where it began."""
+        if self._file is None:
+            self._rest = memoryview(self._whole)[position:]
+        else:
+            self._rest = memoryview(b"")
+            await asyncio.to_thread(cast("Any", self._file).seek, self._start + position)
+        self.position = position
 
     async def read(self, size: int) -> bytes:
         """Up to `size` bytes; empty at the end."""
@@ -134,6 +149,7 @@ class Source:
                 raise BadParameter("A stream gives bytes: open the file in binary mode.")
             self._rest = memoryview(piece)
         found, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        self.position += len(found)
         return found
 
     async def _more(self, size: int) -> Any:
@@ -143,11 +159,12 @@ class Source:
         return None if self._pieces is None else await anext(self._pieces, None)
 
 
-def _left(file: Any) -> int | None:
+def _left(file: Any) -> tuple[int, int | None]:
+    """Where it stands, and how much follows, where that can be known."""
     try:
         at = file.tell()
         end = file.seek(0, 2)
         file.seek(at)
     except (AttributeError, OSError, UnsupportedOperation, ValueError):
-        return None
-    return int(end) - int(at)
+        return 0, None
+    return int(at), int(end) - int(at)

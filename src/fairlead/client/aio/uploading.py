@@ -57,14 +57,19 @@ async def send_large(
 
     stored.add_done_callback(lambda _: moved.set())
     producer.session.transfers += 1
-    upload = Upload(producer, producer.session.transfers, source.length, wake=moved.set, done=done)
+    number, seekable = producer.session.transfers, source.length is not None
+    upload = Upload(producer, number, source.length, seekable=seekable, wake=moved.set, done=done)
     try:
         async with asyncio.timeout_at(None if deadline_s == float("inf") else deadline_s):
             while not stored.done():
                 size = upload.room
                 if size:
+                    position = upload.position
+                    if source.position != position:
+                        await source.seek(position)
                     piece = await source.read(size)
-                    upload.offer(piece, last=not piece)
+                    if upload.position == position:  # else it has to go on from elsewhere meanwhile
+                        upload.offer(piece, last=not piece)
                 else:
                     moved.clear()
                     await moved.wait()

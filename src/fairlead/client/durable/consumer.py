@@ -50,6 +50,8 @@ class DurableConsumer:
         self.prefetch = prefetch
         self.looks = bool(fields.get("browse")) or fields.get("replay") is not None
         """Nothing is locked, so nothing is settled."""
+        self.comes_again = not self.looks and bool(fields.get("kind") != "topic" or fields.get("durable"))
+        """What was delivered and not settled when a line was lost comes again."""
         self.buffer: deque[Delivered] = deque()
         self.main = Channel(self, destination, answered=answered)
         self.handle = 0
@@ -89,7 +91,7 @@ class DurableConsumer:
         return fields
 
     def _holds(self) -> list[tuple[int, int]]:
-        """What is still in somebody's hands of what came before the line was lost; the rest may come again (CLU-126)."""
+        """What somebody still has of what came before the line was lost; the rest may come again (CLU-126)."""
         if self._by_pattern:
             return []
         held = ranges(sorted({*self.held(), *self.main.settlements.unsaid()}))
@@ -139,6 +141,8 @@ class DurableConsumer:
         self._topics.clear()
         if self.looks:
             self._again.difference_update(message.order for message in self.buffer)
+        if self.buffer:
+            self._last = min(self._last, self.buffer[0].order - 1)  # from here on it is asked for again
         self.buffer.clear()
         if self._keys is not None:
             self._keys.on_lost()
@@ -278,7 +282,7 @@ class DurableConsumer:
         self.buffer.extendleft(reversed(messages))
         for message in messages:
             channel = self._channel(message.handle)
-            channel.in_hand -= 1
+            channel.in_hand = max(channel.in_hand - 1, 0)
             channel.came_back(1)
             if self._keys is not None and message.key is not None:
                 self._keys.forget(message.key, message.order)

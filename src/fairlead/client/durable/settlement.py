@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlead.errors import Stale
 from fairlead.wire.codec import encode_frame
-from fairlead.wire.durable import ACKNOWLEDGE, KIND_SETTLE, RANGE, SETTLE_ITEM
+from fairlead.wire.durable import ACKNOWLEDGE, FLAG_PATIENT, KIND_SETTLE, RANGE, SETTLE_ITEM
 
 if TYPE_CHECKING:
     from fairlead.client.durable.consumer import DurableConsumer
@@ -111,7 +111,7 @@ class Settlements:
         """These belong to a transaction: its commit or rollback settles them."""
         if self.handle:
             for at in range(0, len(items), ITEMS_MAX):
-                self._frame(items[at : at + ITEMS_MAX], transaction, 0)
+                self._frame(items[at : at + ITEMS_MAX], transaction, 0, 0)
 
     def on_settled(self, tag: int, body: bytes) -> None:
         said = self._said.pop(tag, None)
@@ -171,9 +171,9 @@ class Settlements:
         if self._answered or told:
             self._tag = tag = self._tag + 1
             self._said[tag] = Said(items, told)
-        self._frame(items, transaction, tag)
+        self._frame(items, transaction, tag, 0 if told else FLAG_PATIENT)
 
-    def _frame(self, items: list[Item], transaction: int, tag: int) -> None:
+    def _frame(self, items: list[Item], transaction: int, tag: int, flags: int) -> None:
         pack = SETTLE_ITEM.pack
         body = pack(*items[0]) if len(items) == 1 else b"".join([pack(*item) for item in items])
-        self._consumer.session.road.send(encode_frame(KIND_SETTLE, 0, self.handle, transaction, tag, b"", b"", body))
+        self._consumer.session.road.send(encode_frame(KIND_SETTLE, flags, self.handle, transaction, tag, b"", b"", body))

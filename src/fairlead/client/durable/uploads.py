@@ -1,7 +1,8 @@
 """A very large message on its way out: pieces up to where the server grants, again from where it stopped.
 
 Pieces are kept until the server has them, so that a source that cannot be read again survives a loss too (CLU-98,
-CLU-123). The edge reads as much of the source as `room` says and calls `offer`.
+CLU-123). The edge reads as much of the source as `room` says, from `position` on, and calls `offer`. A server whose
+host lost power may have less than it had: then a source that can be read again goes on from there.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ class Upload:
         number: int,
         length: int | None,
         *,
+        seekable: bool = False,
         wake: Callable[[], None],
         done: Callable[[bytes, Exception | None], None],
     ) -> None:
         self.producer = producer
         self.number = number
         self.is_over = False
-        self._size = 0  # read from the source so far
+        self.position = 0  # where to go on reading the source
+        self._seekable = seekable
+        self._hashed = 0
         self._length = length
         self._wake = wake
         self._done = done
@@ -65,7 +69,7 @@ class Upload:
     @property
     def room(self) -> int:
         """How much of the source to read now."""
-        return 0 if self._last or self.is_over else max(min(self._granted - self._size, self._fragment), 0)
+        return 0 if self._last or self.is_over else max(min(self._granted - self.position, self._fragment), 0)
 
     @property
     def _fragment(self) -> int:
@@ -90,10 +94,13 @@ class Upload:
             return
         offset = int(facts.get("offset") or 0)
         self._window = int(facts.get("window") or WINDOW_BYTES)
-        oldest = self._kept[0][0] if self._kept else self._size
-        if offset < oldest or offset > self._size:
+        oldest = self._kept[0][0] if self._kept else self.position
+        if offset > self.position or (offset < oldest and not self._seekable):
             self.fail(TransferFailed(f"The server has {offset} bytes of it; what follows cannot be read again."))
             return
+        if offset < oldest:
+            self.position, self._last = offset, False
+            self._kept.clear()
         self._live = True
         self._unsent = deque(
             (max(at, offset), piece[max(offset - at, 0) :])
@@ -101,19 +108,20 @@ class Upload:
             if at + len(piece) > offset or (self._last and not piece)
         )
         if self._last and not self._unsent:
-            self._unsent.append((self._size, b""))
+            self._unsent.append((self.position, b""))
         self.on_granted(offset + self._window, complete=bool(facts.get("complete")))
 
     def offer(self, piece: bytes, *, last: bool) -> None:
         """The next bytes of the source."""
         if self.is_over:
             return
-        self._hash.update(piece)
+        self._hash.update(piece[max(self._hashed - self.position, 0) :])
         self._last = last
-        self._kept.append((self._size, piece))
-        self._unsent.append((self._size, piece))
-        self._size += len(piece)
-        if self._length is not None and (self._size > self._length or (last and self._size < self._length)):
+        self._kept.append((self.position, piece))
+        self._unsent.append((self.position, piece))
+        self.position += len(piece)
+        self._hashed = max(self._hashed, self.position)
+        if self._length is not None and (self.position > self._length or (last and self.position < self._length)):
             self.fail(TransferFailed(f"The source does not have the {self._length} bytes it was said to have."))
             return
         self._send()
@@ -141,7 +149,7 @@ class Upload:
     def _finish(self) -> None:
         if not self.is_over:
             self._end()
-            self._done(LARGE.pack(self.number, self._size, self._hash.digest()), None)
+            self._done(LARGE.pack(self.number, self.position, self._hash.digest()), None)
             self._wake()
 
     def on_lost(self) -> None:

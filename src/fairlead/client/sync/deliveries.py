@@ -205,22 +205,30 @@ class Consumer:
         ours = not self._inner.is_started
         auto = self._inner.ack == "auto"
         taken: deque[AioDelivery] = deque()
+        self._inner.ahead = taken
         try:
             while True:
                 taken.extend(self._runner.run(self._inner.take_batch(self._inner.chunk)))
                 if not taken:
                     return
                 while taken:
+                    if self._inner.comes_again(taken[0]):
+                        self._return_unseen(taken)
+                        break
                     message = Delivery(self._runner, taken.popleft())
                     yield message
                     if auto:
                         message.ack()
         finally:
-            if taken:
-                rest = list(taken)
-                self._runner.call(lambda: self._inner.return_unseen(rest))
+            self._return_unseen(taken)
             if ours:
                 self.close()
+
+    def _return_unseen(self, taken: deque[AioDelivery]) -> None:
+        if taken:
+            rest = list(taken)
+            taken.clear()
+            self._runner.call(lambda: self._inner.return_unseen(rest))
 
     def listen(self, callback: Callable[[Delivery], Any]) -> None:
         """Call `callback(message)` for each message, on a thread; one at a time within the session."""

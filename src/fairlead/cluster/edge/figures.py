@@ -32,17 +32,17 @@ class Figures:
     def __init__(self, counters: Counters) -> None:
         self._words = counters.words
         self._before = {number: self._words[number] for number in MessageManagerCounter}
-        self._gap_max_ns = 0
+        self._gap_max_s = 0.0
         self._looked_s = 0.0
         self._words[MessageManagerCounter.TICK_GAP_MAX_NS] = 0
 
     def recovered(self, took_ns: int) -> None:
         self._words[MessageManagerCounter.RECOVERY_NS] = took_ns
 
-    def turn(self, took_ns: int) -> None:
+    def turn(self, took_s: float) -> None:
         """A turn with work took so long."""
-        if took_ns > self._gap_max_ns:
-            self._gap_max_ns = took_ns
+        if took_s > self._gap_max_s:
+            self._gap_max_s = took_s
 
     def count(self, now_s: float, core: Core, journal: Journal, upkeep: Upkeep, events: EventLog) -> None:
         words, before, counter = self._words, self._before, MessageManagerCounter
@@ -62,7 +62,7 @@ class Figures:
         words[counter.JOURNAL_BYTES] = journal.disk_bytes
         words[counter.SEGMENTS] = journal.disk_bytes // journal.options.segment_bytes
         words[counter.CHECKPOINTS] = before[counter.CHECKPOINTS] + upkeep.checkpoints
-        words[counter.TICK_GAP_MAX_NS] = self._gap_max_ns
+        words[counter.TICK_GAP_MAX_NS] = int(self._gap_max_s * 1e9)
         words[counter.STORE_FULL] = bool(journal.full)
         words[counter.WORK_WAITING] = not core.tasks.idle
         words[counter.EVENTS_DROPPED] = before[counter.EVENTS_DROPPED] + events.dropped

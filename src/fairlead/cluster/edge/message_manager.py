@@ -9,6 +9,7 @@ it again.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import secrets
 import select
@@ -48,10 +49,13 @@ from fairlead.store.edge.segment import open_segment
 from fairlead.store.memory import MODE
 
 SAFETY_TICK_MS: Final = 250
-COUNT_S: Final = 0.005
+COUNT_S: Final = 0.02
 UPKEEP_S: Final = 0.2
+EVENTS_MAX: Final = 64  # of one turn
+LINGER_S: Final = 0.002  # records nobody waits for are written with those of somebody who does, or after this time
 SOCKET_BYTES: Final = 1 << 20
 STOP_S: Final = 4.0
+LINKS_S: Final = 1.0  # for the links of all managers, at the beginning
 EXIT_FAILED: Final = 1
 
 
@@ -82,6 +86,7 @@ class MessageManager:
 
     def __init__(self, control: Control, start: Start) -> None:
         self._control, self._config = control, start.config
+        self._managers = start.managers
         self._options = Options.of(start.config.messages)
         data = configuring.data_path(start.config)
         self._home = data / f"mm-{start.index}"
@@ -100,6 +105,7 @@ class MessageManager:
         self._more = False
         self._stale = True  # the counters are behind
         self._stop_s = 0.0
+        self._linger_s = 0.0  # until then; 0: nothing does
         self._counted_s = self._kept_up_s = 0.0
         self._gate: socket.socket | None = None
         self._workers: Workers | None = None
@@ -221,16 +227,24 @@ class MessageManager:
     # --- The loop -------------------------------------------------------------------------------------------------
     def serve(self) -> int:
         """Tell that we are ready, then turn until it is over."""
-        self._submit()
+        self._submit(time.monotonic())
         self._watch_control()
+        self._await_links(time.monotonic() + LINKS_S)
         self._control.send("ready")
         while not self._is_over():
             self._turn()
         return 0
 
+    def _await_links(self, until_s: float) -> None:
+        """The managers find us within a moment; once they know all names, no publish to one of them is missed."""
+        while not self._is_over() and time.monotonic() < until_s:
+            if sum(link.manager >= 0 for link in self.core.links.values()) >= self._managers:
+                break
+            self._turn()
+
     def _turn(self) -> None:
-        events = self._poll.poll(self._patience_s())
-        began_ns = time.monotonic_ns()
+        events = self._poll.poll(self._patience_s(), EVENTS_MAX)
+        began_s = time.monotonic()
         core = self.core
         core.on_time(now_ms())
         for fd, what in events:
@@ -241,7 +255,7 @@ class MessageManager:
                 self._on_readable[fd]()
         self._more = core.run()
         core.finish()
-        self._submit()
+        self._submit(began_s)
         for wire in self._read:
             wire.settle()
         self._read.clear()
@@ -256,7 +270,7 @@ class MessageManager:
             self._watch_control()
         if events:
             self._stale = True
-            self._figures.turn(time.monotonic_ns() - began_ns)
+            self._figures.turn(now_s - began_s)
         if now_s - self._counted_s >= COUNT_S:
             self._counted_s, self._stale = now_s, False
             assert self._journal is not None
@@ -266,24 +280,33 @@ class MessageManager:
     def _patience_s(self) -> float:
         if self._more:
             return 0.0
-        most_ms = 5 if self._stale else 20 if self._upkeep.is_busy or self._stop_s else SAFETY_TICK_MS
+        most_ms = 20 if self._stale or self._upkeep.is_busy or self._stop_s else SAFETY_TICK_MS
+        if self._linger_s:
+            left_s = self._linger_s - time.monotonic()
+            if left_s > 0:  # else a write is under way, and its end will wake us
+                most_ms = min(most_ms, math.ceil(left_s * 1000))
         next_ms = self.core.timers.next_ms
         if next_ms is not None:
             most_ms = max(0, min(most_ms, next_ms - now_ms()))
         return most_ms / 1000
 
-    def _submit(self) -> None:
-        assert self._journal is not None
-        self._journal.submit()
-        if self._journal.full:
-            self.core.flow.store_full(self._journal.full)
+    def _submit(self, now_s: float) -> None:
+        journal = self._journal
+        assert journal is not None
+        if not journal.lingers:
+            self._linger_s = 0.0
+        elif not self._linger_s:
+            self._linger_s = now_s + LINGER_S
+        journal.submit(patiently=now_s < self._linger_s)
+        if journal.full:
+            self.core.flow.store_full(journal.full)
         else:
             self.core.flow.store_room()
 
     def _on_journal(self) -> None:
         journal = self._journal
         assert journal is not None
-        self.core.on_safe(journal.collect())
+        self.core.on_safe(journal.collect(patiently=True))
         loaded = journal.loaded()
         if loaded:
             self.core.on_loaded(loaded)

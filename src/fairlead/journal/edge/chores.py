@@ -32,6 +32,8 @@ class Chores:
 
     def settle(self, *, wait_s: float = 0.0) -> bool:
         """Follow up what is done, waiting for one if there is none; False: nothing came."""
+        if not (wait_s or self._done or self._broken):
+            return False  # nearly always, and not worth a lock
         with self._wake:
             if wait_s and not self._done:
                 self._wake.wait_for(lambda: bool(self._done) or self._broken is not None, wait_s)

@@ -55,6 +55,7 @@ class Journal:
         self.epoch = opened.recovery.epoch  # of the records appended from now on
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.syncs = 0  # batches that were written and synced
+        self.hurry = False  # somebody waits for what is pending; set by whoever does, cleared when it is being written
         self._lock = opened.lock
         self._files = options.files or Files()
         self._clock_ms: Callable[[], int] = options.clock_ms or (lambda: time.time_ns() // 1_000_000)
@@ -72,6 +73,7 @@ class Journal:
         self._safe = opened.recovery.last
         self._safe_end = place_of(opened.segments[-1].number, opened.offset)  # place behind everything that is safe
         self._open: Batch | None = None
+        self._open_max = 0  # bytes it may have: then the segment ends
         self._closed: deque[Batch] = deque()  # full, or ended by a change of segment; not yet given to the writer
         self._writing: Batch | None = None
         self._recovered = False
@@ -139,10 +141,9 @@ class Journal:
             raise JournalFailed(self._failure)
         if kind in self._bulky and self._room.full:
             raise StoreFull(self._room.full)
-        size = len(head) + len(payload)
-        need = ITEM_BYTES + padded(size)
+        need = ITEM_BYTES + padded(len(head) + len(payload))
         batch = self._open
-        if batch is None or offset_of(batch.place) + batch.size + need > self.options.segment_bytes:
+        if batch is None or batch.size + need > self._open_max:
             batch = self._begin(need)
         place = batch.add(kind, head, payload, self.epoch, self._previous)
         self._previous = self.epoch
@@ -152,23 +153,29 @@ class Journal:
             self._note(kind, index, place, head, payload)
         return index, place
 
-    def submit(self) -> None:
-        """Start writing what is pending, unless a write is under way."""
+    @property
+    def lingers(self) -> bool:
+        """Is something pending for which nobody waits?"""
+        return self._open is not None and not self.hurry
+
+    def submit(self, *, patiently: bool = False) -> None:
+        """Start writing what is pending, unless a write is under way; `patiently`: if somebody waits for it."""
         if self._writing is not None or self._failure:
             return
         if self._closed:
             batch = self._closed.popleft()
-        elif self._open is not None:
+        elif self._open is not None and (self.hurry or not patiently):
             batch, self._open = self._open, None
             self._offset = offset_of(batch.place) + batch.size
+            self.hurry = False
         else:
             return
         batch.finish(self._safe, self._clock_ms())
         self._writing = batch
         self._write(batch)
 
-    def collect(self) -> int:
-        """Take in what the threads have done, and start the next write: everything up to the result is safe."""
+    def collect(self, *, patiently: bool = False) -> int:
+        """Take in what the threads have done, and `submit`: everything up to the result is safe."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -185,7 +192,7 @@ class Journal:
         if self._checkpoint is not None and self._checkpoint.covers >= 0 and self._safe >= self._checkpoint.needs:
             waiting, self._checkpoint = self._checkpoint, None
             self._room.settle_checkpoint(waiting)
-        self.submit()
+        self.submit(patiently=patiently)
         return self._safe
 
     def tick(self, now_s: float) -> None:
@@ -309,6 +316,7 @@ class Journal:
             recycled = self._room.active.recycled
             lead = file_head(self.store_id, number, self._next, self.options.segment_bytes, recycled=recycled)
         self._open = Batch(self._seed, place_of(number, self._offset), self._next, lead)
+        self._open_max = self.options.segment_bytes - self._offset
         return self._open
 
     def _write(self, batch: Batch) -> None:

@@ -30,7 +30,7 @@ class Options:
     """How a journal is kept. The defaults are those of a server."""
 
     segment_bytes: int = 64 << 20  # size of a file; smaller ones come free sooner and are changed more often
-    cache_bytes: int = 64 << 20  # of batches written last, for consumers that keep up
+    cache_bytes: int = 32 << 20  # of batches written last, for consumers that keep up
     ahead: int = 2  # files made before they are needed; the last is the reserve when the disk is full
     quota_bytes: int = 0  # of all files of the journal; 0: what the disk has
     sync: bool = True  # False: a power failure loses what was confirmed, and `status` says so
