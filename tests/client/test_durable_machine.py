@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.client.durable.commands import Command
 from fairlead.client.durable.consumer import DurableConsumer
 from fairlead.client.durable.content import PLAIN, Content, content, decode_body, encode_body
 from fairlead.client.durable.session import DurableSession, State
@@ -319,6 +320,43 @@ def test_interrupted_and_back() -> None:
     assert ticket.result.order == 1
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_connection_without_a_session_knows_that_the_message_manager_is_back(asks: bool) -> None:
+    world = World(limit_s=10)
+    world.pump()
+    assert world.line is not None
+    world.line.notice(event="interrupted")
+    world.pump()
+    answers: list[Exception | None] = []
+    if asks:
+        world.road.ask(Command("schedules", {"destination": "q"}, lambda facts, error: answers.append(error)))
+    world.line.notice(event="back")
+    world.pump()
+    world.pass_time(9.9)
+    (ticket,) = send(producer_of(world), b"a")  # its session is opening when the time would be up
+    world.pass_time(0.2)
+    world.pump()
+    assert ticket.error is None
+    assert ticket.result.order == 1
+    assert len(answers) == asks
+
+
+def test_a_command_refused_while_a_retry_is_due_already_is_asked_again() -> None:
+    """The message manager came back before the retry, and went again: its session has to begin anew all the same."""
+    world = World()
+    world.server.refuse["session"] = "no-message-manager"
+    (ticket,) = send(producer_of(world), b"a")
+    world.pump()
+    world.server.refuse.clear()
+    world.server.refuse["produce"] = "no-message-manager"
+    assert world.line is not None
+    world.line.notice(event="back")
+    world.pump()
+    world.server.refuse.clear()
+    world.pass_time(2)
+    assert ticket.result.order == 1
+
+
 # --- Receiving ----------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +482,30 @@ def test_a_settlement_that_was_not_answered_is_answered_after_the_resume() -> No
     world.cut()
     world.pump()
     assert told.times == 1
+
+
+@pytest.mark.requirement("CLU-126")
+@pytest.mark.parametrize("awaited", [True, False])
+def test_what_could_not_be_acknowledged_comes_again_if_the_application_was_told(awaited: bool) -> None:
+    world = World()
+    session = fill(world, b"a")
+    consumer = consumer_of(session)
+    world.pump()
+    (message,) = consumer.take(1)
+    world.cut()
+    told = Ticket()
+    consumer.acknowledge(message, 0)
+    if awaited:
+        consumer.ask_settled(message, 0, told)
+    world.pump()
+    again = consumer.take(1)
+    world.pump()
+    if awaited:
+        assert isinstance(told.error, Stale)
+        assert [one.redelivered for one in again] == [True]
+    else:  # nobody waited: it is acknowledged again, unseen
+        assert again == []
+        assert world.server.destinations["orders"].bodies == []
 
 
 @pytest.mark.requirement("CLU-28")

@@ -319,6 +319,15 @@ def test_a_one_way_message_to_nobody_is_reported() -> None:
     assert isinstance(effect, Undelivered)
 
 
+def test_a_publish_that_is_refused_is_told() -> None:
+    """It has no number; what ends the connection has none either, and is its reason."""
+    client = Client().live()
+    (effect,) = client.hear(error_frame("wrong-kind"))
+    assert isinstance(effect, Undelivered)
+    assert isinstance(effect.error, errors.WrongKind)
+    assert client.hear(error_frame("shutting-down")) == []
+
+
 def test_a_loss_tells_who_waits_and_the_next_link_says_everything_anew() -> None:
     client = Client().live()
     sink, pending, talk, answer, ping, ending = Sink(), Pending(), Sink(), Answer(), Answer(), Answer()

@@ -40,6 +40,7 @@ class MemoryJournal:
         self.bytes = bytearray()
         self.first_place = 1
         self.full = ""
+        self.hurry = False
         self.safe = 0
         self.cold = False  # nothing can be read at once
         self.asked: list[int] = []

@@ -70,6 +70,24 @@ def test_a_confirmed_settlement_is_answered_when_safe(rig: Rig) -> None:
     assert settled.body == durable.RANGE.pack(1, 2)
 
 
+def test_only_a_settlement_nobody_waits_for_is_not_hurried(rig: Rig) -> None:
+    producer, consumer = opened(rig, A)
+    rig.store(A, producer, 1, b"x", b"y")
+    rig.turn()
+    assert rig.journal.hurry
+    rig.settle()
+    rig.journal.hurry = False
+    item = durable.SETTLE_ITEM.pack
+    rig.send(A, durable.KIND_SETTLE, number=consumer, peer=1, flags=durable.FLAG_PATIENT, body=item(1, 2, 0, 0))
+    rig.turn()
+    assert not rig.journal.hurry
+    rig.send(A, durable.KIND_SETTLE, number=consumer, peer=2, body=item(2, 3, 0, 0))
+    rig.turn()
+    assert rig.journal.hurry
+    rig.settle()
+    assert [one.peer for one in rig.take(A, durable.KIND_SETTLED)] == [1, 2]
+
+
 def test_a_delivery_larger_than_a_frame_comes_in_several(rig: Rig) -> None:
     rig.session(A)
     producer = rig.producer(A, "q")
@@ -95,6 +113,7 @@ def test_unknown_kinds_and_handles_are_answered_and_change_nothing(rig: Rig) -> 
     rig.frame(A, durable.KIND_SETTLE, number=consumer, body=b"short")
     rig.frame(A, durable.KIND_SETTLE, number=consumer, body=durable.SETTLE_ITEM.pack(2, 1, 0, 0))
     rig.frame(A, durable.KIND_SETTLE, number=consumer, body=durable.SETTLE_ITEM.pack(1, 2, 9, 0))
+    rig.frame(A, durable.KIND_SETTLE, number=consumer, body=durable.SETTLE_ITEM.pack(1, 2**64 - 1, 0, 0))
     rig.frame(A, durable.KIND_WANT, number=99)
     rig.frame(A, durable.KIND_STORE, number=producer, body=b"")
     rig.frame(A, durable.KIND_COMMAND, number=5, body=b"[1]")
@@ -102,7 +121,7 @@ def test_unknown_kinds_and_handles_are_answered_and_change_nothing(rig: Rig) -> 
     rig.frame(A, durable.KIND_COMMAND, number=7, body=b"[" * 100_000)
     rig.settle()
     errors = [got.headers["code"].decode() for got in rig.take(A, KIND_ERROR)]
-    assert len(errors) == 11
+    assert len(errors) == 12
     assert set(errors) == {"bad-request", "unknown-number"}
     assert rig.core.dispatchers.dropped.total() >= 10
     rig.store(A, producer, 1, b"x")

@@ -90,7 +90,7 @@ def no_mark(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def confirm_too_early(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rig, "after", lambda self, index, action: action())
+    monkeypatch.setattr(Rig, "after", lambda self, index, action, *, patient=False: action())
 
 
 def forget_resend_keys(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,9 +219,9 @@ class Manager:
             found += messages_of(got.body)
         return found
 
-    def settle(self, uid: int, consumer: int, first: int, beyond: int) -> None:
+    def settle(self, uid: int, consumer: int, first: int, beyond: int, flags: int = 0) -> None:
         body = durable.SETTLE_ITEM.pack(first, beyond, durable.ACKNOWLEDGE, 0)
-        self.send(uid, durable.KIND_SETTLE, number=consumer, peer=1, body=body)
+        self.send(uid, durable.KIND_SETTLE, number=consumer, peer=1, flags=flags, body=body)
         self.take(lambda one: one.uid == uid and one.kind == durable.KIND_SETTLED)
 
     def close(self) -> None:
@@ -238,6 +238,18 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
             return supervisor
 
         yield begin
+
+
+def test_an_answer_nobody_waits_for_comes_though_nothing_else_is_written(start: Callable[..., Supervisor]) -> None:
+    link = start().link()
+    link.session(A)
+    producer, consumer = link.producer(A, "orders"), link.consumer(A, "orders")
+    link.store(A, producer, 1, b"one", b"two")
+    link.stored(A, 2)
+    assert len(link.delivered(A, 2)) == 2
+    for order in (1, 2):
+        link.settle(A, consumer, order, order + 1, flags=durable.FLAG_PATIENT)
+    assert not link.inbox
 
 
 @pytest.mark.requirement("CLU-114", "CLU-116")

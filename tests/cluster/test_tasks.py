@@ -196,6 +196,26 @@ def test_work_is_called_after_a_slice_and_may_ask_for_another() -> None:
     assert task.slices == 3
 
 
+def test_a_command_that_asks_for_work_gets_it_in_its_own_slice() -> None:
+    rig = Rig()
+    calls = 0
+
+    def work() -> bool:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            rig.tasks.ready(task)  # while it works: it is asked again
+        return False
+
+    task = rig.tasks.add(Task("a", "destination", work=work))
+    rig.tasks.put(task, 1, None, lambda: rig.tasks.ready(task))
+    assert rig.tasks.run() is False
+    assert calls == 2
+    rig.tasks.put(task, 1, None, lambda: rig.tasks.ready(task))
+    assert rig.tasks.run() is False
+    assert calls == 3
+
+
 def test_a_removed_task_gives_back_what_it_has_not_run() -> None:
     rig = Rig()
     task = rig.task("a")

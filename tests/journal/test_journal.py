@@ -15,7 +15,8 @@ import pytest
 from fairlead.cluster import records
 from fairlead.cluster.describe import Describer
 from fairlead.journal import records as plain
-from fairlead.journal.edge import identity
+from fairlead.journal import sidecar
+from fairlead.journal.edge import identity, segments
 from fairlead.journal.edge.checkpoint import check
 from fairlead.journal.edge.files import Files
 from fairlead.journal.edge.journal import Journal
@@ -481,3 +482,67 @@ def test_half_made_files_are_swept(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"half")
     open_journal(tmp_path)[0].close()
     assert not {"00000099.new", "snapshot-00000004.tmp", "00000077.idx"} & set(os.listdir(tmp_path))
+
+
+def test_what_nobody_waits_for_is_written_when_somebody_does(tmp_path: Path) -> None:
+    journal, _ = open_journal(tmp_path)
+    before, synced = journal.safe, journal.syncs
+    first, _ = journal.append(records.SETTLE, settle(1))
+    assert journal.lingers
+    journal.submit(patiently=True)
+    assert journal.collect(patiently=True) == before
+    assert journal.pending_bytes
+    second, _ = journal.append(records.STORE, *store(1))
+    journal.hurry = True
+    assert not journal.lingers
+    journal.submit(patiently=True)
+    assert not journal.hurry
+    until(journal, lambda: journal.safe == second)
+    assert journal.syncs - synced == 1
+    journal.append(records.SETTLE, settle(2))
+    journal.submit()  # enough of patience
+    until(journal, lambda: journal.safe == second + 1)
+    assert first == before + 1
+    journal.close()
+
+
+def test_a_hurry_during_a_write_is_not_forgotten(tmp_path: Path) -> None:
+    journal, _ = open_journal(tmp_path, faults=Faults(sync_delay_ms=50))
+    journal.append(records.STORE, *store(1))
+    journal.submit()
+    last, _ = journal.append(records.STORE, *store(2))
+    journal.hurry = True
+    journal.submit(patiently=True)  # a write is under way
+    assert journal.hurry
+    end = time.monotonic() + 10
+    while journal.collect(patiently=True) < last:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert not journal.hurry
+    journal.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_sidecar_says_what_its_segment_says(tmp_path: Path, restarted: bool) -> None:
+    """Its rows are noted as records are appended; of a segment begun by an earlier process they are read from it."""
+    journal, _ = open_journal(tmp_path)
+    for order in range(1, 40):
+        if restarted and order == 5:
+            journal.close()
+            journal, recovery = open_journal(tmp_path)
+            assert len(list(recovery.records())) == 8
+        journal.append(records.STORE, *store(order, destination=order % 3))
+        journal.append(records.SETTLE, settle(order))
+        journal.submit()
+    journal.flush()
+    sealed = segments.numbers_in(tmp_path)[:2]
+    until(journal, lambda: all(segments.sidecar_of(tmp_path, number).exists() for number in sealed))
+    for number in sealed:
+        data = segments.sidecar_of(tmp_path, number).read_bytes()
+        beside = sidecar.decode(data, journal.store_id, number)
+        assert beside is not None
+        read = segments.read(tmp_path, number, journal.store_id)
+        found = segments.judged(read, expected=beside.first, beyond=beside.last + 1).records
+        assert list(beside.rows()) == segments.rows_of(read, found, Describer())
+        assert list(beside.rows())
+    journal.close()

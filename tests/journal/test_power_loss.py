@@ -19,7 +19,7 @@ from fairlead.journal.edge.journal import Journal
 from fairlead.journal.edge.opening import Recovery
 from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.segments import path_of
-from fairlead.journal.facts import Facts
+from fairlead.journal.facts import Bytes, Facts
 from fairlead.journal.layout import ITEM_BYTES, offset_of, seed_of, segment_of
 from tests.journal.power import RecordingFiles, lay_out, left_over
 from tests.journal.small import Hasty
@@ -31,11 +31,11 @@ STORE = 8
 class Describer:
     """Every record is one message whose order number begins its body."""
 
-    late: frozenset[int] = frozenset()
+    kinds: frozenset[int] = frozenset((STORE,))
     moved: frozenset[int] = frozenset()
 
-    def __call__(self, kind: int, body: memoryview) -> list[Facts]:
-        return [Facts(1, ORDER.unpack_from(body)[0], 1, len(body))]
+    def __call__(self, kind: int, body: Bytes, size: int = -1) -> list[Facts]:
+        return [Facts(1, ORDER.unpack_from(body)[0], 1, len(body) if size < 0 else size)]
 
 
 def options(files: Files, **changes: Any) -> Options:

@@ -68,7 +68,7 @@ def test_what_compaction_copied_is_not_needed_in_its_old_place() -> None:
     assert held(usage, 1) == [(7, 1, 10), (7, 15, 101)]
     assert held(usage, 4) == [(7, 10, 15)]
     assert not usage.is_needed(1, lambda destination, first, beyond: first <= 12 < beyond)
-    usage.note_sealed([row(records.PLACE, 2, 4, 7, 10, 5, 400), row(records.STORE, 3, 4, 7, 101, 1, 9)])
+    usage.note(row(records.STORE, 3, 4, 7, 101, 1, 9))
     assert held(usage, 4) == [(7, 10, 15), (7, 101, 102)]
     usage.forget(4)
     assert held(usage, 4) == []
@@ -79,6 +79,7 @@ def test_the_records_of_a_message_manager_are_described() -> None:
     head = records.STORE_RECORD.pack(7, 3, 500, 4, b"s" * 20, 1, 0, 4, 4, 111, 222, b"i" * 20, 10)
     body = memoryview(head + b"0123456789")
     assert describe(records.STORE, body) == [Facts(7, 500, 4, len(body), 3, 222)]
+    assert describe(records.STORE, head, len(body)) == describe(records.STORE, body)
     assert describe(records.HIDDEN, body)[0].source == WAITING
     commit = records.COMMIT_RECORD.pack(b"s" * 20, 9, 2, 0)
     commit += records.COMMIT_STORED.pack(7, 4, 600, 33, 444) + records.COMMIT_STORED.pack(8, 1, 2, 34, 444)

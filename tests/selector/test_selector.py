@@ -202,6 +202,7 @@ def test_the_rules(text: str, expected: bool | None) -> None:
         ("JMSType = 'order' AND type = 'order'", True),
         ("[type] = 'a property, not the field'", True),
         ("JMSXUserID = 'ada'", True),
+        ("dead_reason IS NULL AND dead_destination IS NULL AND dead_count IS NULL", True),  # it is alive
         ("jmspriority = 4", None),  # names are case-sensitive
         ("JMSXAppID IS NULL", True),
     ],

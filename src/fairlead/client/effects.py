@@ -52,7 +52,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """A one-way message found nobody."""
+    """A one-way message found nobody, or was refused."""
 
     error: Exception
 

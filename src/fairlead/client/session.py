@@ -19,6 +19,7 @@ from fairlead.client.effects import Drop, Effect, Live, Lost, OpenSuccessor, Swi
 from fairlead.client.link import Link, Phase, control
 from fairlead.client.outgoing import SERVER_MADE, Outgoing, subscribe_frame
 from fairlead.errors import (
+    CODES,
     ConnectionLost,
     ConversationLost,
     FairleadError,
@@ -345,6 +346,8 @@ class Session(Outgoing):
             pass  # a frame of the durable road was on its way when its handle ended
         elif message.number:
             self._answer(message.number, error)
+        elif link.phase is Phase.LIVE and code in CODES and not CODES[code].closes:
+            self._effects.append(Undelivered(error))  # about something that is said without a number: a publish
         else:
             link.reason = error
 

@@ -346,9 +346,12 @@ class Core:
             raise HoldMe from None
 
     def settle(self, consumer: Consumer, items: list[tuple[int, int, int, int]], transaction: int, tag: int) -> None:
-        """A SETTLE in a transaction, in its destination's task."""
+        """A SETTLE in a transaction, in its destination's task. If that is over, what was taken in it comes again."""
         if self.transactions.touch(consumer.session, transaction, consumer.destination):
             consumer.destination.on_settle(consumer, items, transaction, tag)
+        else:
+            returned = [(first, beyond, durable.RETURN, 0) for first, beyond, _, _ in items]
+            consumer.destination.on_settle(consumer, returned, 0, tag)
 
     def command(self, line: Line, number: int, request: dict[str, Any]) -> None:
         """A COMMAND of a client, in the session manager's task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead.cluster import records
-from fairlead.journal.facts import WAITING, Facts
+from fairlead.journal.facts import WAITING, Bytes, Facts
 
 STORE_BYTES: Final = records.STORE_RECORD.size
 MESSAGES: Final = frozenset((records.STORE, records.HIDDEN, records.MOVE, records.PLACE, records.FIRE))
@@ -24,25 +24,24 @@ KIND_NAMES: Final = {
 class Describer:
     """A describer (journal/facts.py). A body it cannot read says nothing."""
 
-    late: frozenset[int] = frozenset((records.HIDDEN, records.COMMIT, records.PLACE))
+    kinds: frozenset[int] = MESSAGES | {records.COMMIT}
     moved: frozenset[int] = frozenset((records.PLACE,))
 
-    def __call__(self, kind: int, body: memoryview) -> list[Facts]:
+    def __call__(self, kind: int, body: Bytes, size: int = -1) -> list[Facts]:
         if kind in MESSAGES:
-            return self._messages(kind, body)
+            return self._messages(kind, body, len(body) if size < 0 else size)
         if kind == records.COMMIT:
             return self._committed(body)
         return []
 
-    def _messages(self, kind: int, body: memoryview) -> list[Facts]:
+    def _messages(self, kind: int, body: Bytes, size: int) -> list[Facts]:
         if len(body) < STORE_BYTES:
             return []
-        store = records.STORE_RECORD.unpack_from(body)
-        destination, flags, base, count = store[:4]
+        destination, flags, base, count, _, _, _, _, _, _, arrival_ms, _, _ = records.STORE_RECORD.unpack_from(body)
         source = WAITING if kind == records.HIDDEN else 0
-        return [Facts(destination, base, count, len(body), flags, store[10], 0, source)]
+        return [Facts(destination, base, count, size, flags, arrival_ms, 0, source)]
 
-    def _committed(self, body: memoryview) -> list[Facts]:
+    def _committed(self, body: Bytes) -> list[Facts]:
         if len(body) < records.COMMIT_RECORD.size:
             return []
         stored = records.COMMIT_RECORD.unpack_from(body)[2]

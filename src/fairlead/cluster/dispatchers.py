@@ -112,14 +112,16 @@ class Dispatchers:
             self._drop(link, frame, "settle", "bad-request", "A SETTLE frame ends inside an item.")
             return
         items = list(durable.SETTLE_ITEM.iter_unpack(view[body:end]))
-        tally = self._core.tally
-        for first, beyond, action, _ in items:
-            if first >= beyond or action not in durable.ACTIONS:
-                self._drop(link, frame, "settle", "bad-request", "A SETTLE item has an empty range or unknown action.")
-                return
-            tally.settled += beyond - first
         core = self._core
         destination = consumer.destination
+        count, following = 0, destination.next
+        for first, beyond, action, _ in items:
+            if first >= beyond or beyond > following or action not in durable.ACTIONS:
+                text = "A SETTLE item has an empty range, messages there never were, or an unknown action."
+                self._drop(link, frame, "settle", "bad-request", text)
+                return
+            count += beyond - first
+        core.tally.settled += count
         place = core.names.by_number.get(destination.number)
         if place is None:
             self._drop(link, frame, "settle", "destination-deleted", "The queue or topic was deleted.")

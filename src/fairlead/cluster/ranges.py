@@ -81,6 +81,15 @@ class Ranges:
         """Take lo … hi-1 out; how many of them were there."""
         if lo >= hi or not self._blocks:
             return 0
+        block = self._blocks[0]
+        if lo == block[0] and hi <= block[1]:  # the first numbers of the first range: the most common case
+            if hi < block[1]:
+                block[0] = self._firsts[0] = hi
+            else:
+                del block[:2]
+                self._put(0, 0, block)
+            self.total -= hi - lo
+            return hi - lo
         gone = self._splice(lo, hi, 1)
         self.total -= gone
         return gone

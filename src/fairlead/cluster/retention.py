@@ -60,6 +60,9 @@ def trim(home: Destination) -> None:
     """What nobody has to settle or may read any more is let go."""
     home.trim_due = False
     cursors = home.cursors.values()
+    if home.kind == "queue" and home.low == home.first == home.cursors[0].floor:
+        home.marks.check()  # only more came: there is nothing to let go
+        return
     low = min((cursor.floor for cursor in cursors), default=home.visible)
     if home.kind == "topic" and low > home.low:
         home.bytes -= settling.bytes_of(home, home.low, low)

@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead import topics
 from fairlead.cluster import records, requests
+from fairlead.cluster.names import check_name
 from fairlead.cluster.parties import Consumer, Line, Session
 from fairlead.errors import DuplicateSubscription, FairleadError, NoDestination, TooMany
 
@@ -49,6 +50,7 @@ class Subscriptions:
 
     def declare(self, session: Session, asked: requests.Consume, pattern: str = "", destination: int = 0) -> Durable:
         """The durable subscription asked for: the one there is, or a new one in place of a different one."""
+        check_name(asked.durable)
         key = (session.client, asked.durable)
         text = asked.selector.strip()
         known = self._known.get(key)

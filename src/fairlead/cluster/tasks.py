@@ -102,6 +102,7 @@ class Scheduler:
         on_fault: Callable[[Task, Any, Exception], None],
     ) -> None:
         self.current: Task | None = None
+        self._works: Task | None = None  # runs commands now, and will be asked for its work in any case
         self.commands_run = 0
         self._marks = marks
         self._on_mark = on_mark  # a queue passed its high mark (True), or fell below its low mark again
@@ -153,6 +154,8 @@ class Scheduler:
 
     def ready(self, task: Task) -> None:
         """Give it a slice although no command waits: its `work` has something to do."""
+        if task is self._works:
+            return
         if not task._scheduled and not task.stopped and id(task) in self._tasks:
             task._scheduled = True
             self._ready.append(task)
@@ -194,7 +197,7 @@ class Scheduler:
     def _slice(self, task: Task) -> tuple[int, int]:
         queue = task._queue
         done = cost = 0
-        self.current = task
+        self.current = self._works = task
         try:
             while queue and done < SLICE_COMMANDS and cost < SLICE_BYTES:
                 size, holdable, origin, call, args = queue.popleft()
@@ -212,13 +215,14 @@ class Scheduler:
                 done += 1
                 cost += size
                 task.bytes -= size
+            self._works = None
             more = task.work() if task.work is not None else False
         except Exception as error:  # of work()
             task.faults += 1
             more = False
             self._on_fault(task, None, error)
         finally:
-            self.current = None
+            self.current = self._works = None
         task.commands_run += done
         task.slices += 1
         self.commands_run += done

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
+Bytes = bytes | bytearray | memoryview
 WAITING: Final = 2**64 - 1
 """A `source` that says: these messages get their order numbers by a later record."""
 
@@ -27,17 +28,18 @@ class Facts(NamedTuple):
 class Describer(Protocol):
     """Says what is in a record."""
 
-    late: frozenset[int]  # kinds that say something about records before them
+    kinds: frozenset[int]  # of which there is anything to say
     moved: frozenset[int]  # kinds that hold messages that lay elsewhere before
 
-    def __call__(self, kind: int, body: memoryview) -> list[Facts]: ...
+    def __call__(self, kind: int, body: Bytes, size: int = -1) -> list[Facts]:
+        """The body may end where its messages begin; then `size` says how long it is."""
 
 
 class Nothing:
     """For journals whose records are of no concern to anybody: every file is kept until a checkpoint covers it."""
 
-    late: frozenset[int] = frozenset()
+    kinds: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
 
-    def __call__(self, kind: int, body: memoryview) -> list[Facts]:
+    def __call__(self, kind: int, body: Bytes, size: int = -1) -> list[Facts]:
         return []

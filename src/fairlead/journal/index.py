@@ -164,6 +164,9 @@ class Index:
         """The record that holds this order number; the newest, if it was copied."""
         if order < self._floor:
             return None
+        last = self._blocks[-1].rows if self._blocks else None
+        if last and not self._overlaps and order >= last[-COLUMNS]:  # the newest record: whoever keeps up asks for it
+            return _entry(last, self._blocks[-1].length - 1) if order < self._blocks[-1].reach else None
         at = bisect_right(self._firsts, order) - 1
         best: Entry | None = None
         while at >= 0 and self._firsts[at] + self._block_span > order:

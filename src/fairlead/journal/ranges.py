@@ -29,6 +29,9 @@ class Ranges:
     def add(self, first: int, beyond: int) -> None:
         if first >= beyond:
             return
+        if self._beyond and self._beyond[-1] == first:  # nearly always
+            self._beyond[-1] = beyond
+            return
         low = bisect_left(self._beyond, first)
         high = bisect_right(self._first, beyond)
         if low < high:

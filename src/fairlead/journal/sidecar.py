@@ -19,16 +19,15 @@ ROW: Final = struct.Struct("<HHIQQQIIIIQQ")
 """kind, zero, destination, index, place, order number of the first, count, size, flags, skip, arrival, source."""
 
 
-def encode(store_id: bytes, number: int, first: int, last: int, rows: list[Row]) -> bytes:
-    """The whole file."""
-    head = HEAD.pack(MAGIC, VERSION, 0, len(rows), store_id, number, first, last, 0, 0)
-    body = b"".join(
-        ROW.pack(
-            *(kind, 0, facts.destination, index, place, facts.base, facts.count, facts.size, facts.flags, facts.skip),
-            *(facts.arrival_ms, facts.source),
-        )
-        for kind, index, place, facts in rows
-    )
+def packed(row: Row) -> bytes:
+    """One row."""
+    kind, index, place, (destination, base, count, size, flags, arrival_ms, skip, source) = row
+    return ROW.pack(kind, 0, destination, index, place, base, count, size, flags, skip, arrival_ms, source)
+
+
+def encode(store_id: bytes, number: int, first: int, last: int, body: bytes | bytearray) -> bytes:
+    """The whole file; the body is packed rows."""
+    head = HEAD.pack(MAGIC, VERSION, 0, len(body) // ROW.size, store_id, number, first, last, 0, 0)
     return head[:-4] + struct.pack("<I", crc32c(body, crc32c(head))) + body
 
 

@@ -31,7 +31,6 @@ class Usage:
     """Told of records in the order of their indexes."""
 
     def __init__(self, describe: Describer) -> None:
-        self._late = describe.late
         self._moved = describe.moved
         self._segments: dict[int, dict[int, Ranges]] = {}
         self._waiting: dict[int, Row] = {}  # by index: messages without order numbers
@@ -57,14 +56,10 @@ class Usage:
         self._add(segment, facts)
         return row
 
-    def note_sealed(self, rows: list[Row]) -> None:
-        """Take in the rows of a segment written by this process: what is late was noted when it was appended."""
-        for row in rows:
-            if row.kind not in self._late:
-                self._add(segment_of(row.place), row.facts)
-
     def _add(self, segment: int, facts: Facts) -> None:
-        held = self._segments.setdefault(segment, {})
+        held = self._segments.get(segment)
+        if held is None:
+            held = self._segments[segment] = {}
         ranges = held.get(facts.destination)
         if ranges is None:
             ranges = held[facts.destination] = Ranges()

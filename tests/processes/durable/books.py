@@ -188,6 +188,16 @@ class Reading:
             and self._room(source, number)[0][number] == UNSEEN
         ]
 
+    def has_seen(self, stamp: Stamp) -> bool:
+        return self._room(stamp.source, stamp.number)[0][stamp.number] != UNSEEN
+
+    def is_done(self, source: int, number: int) -> bool:
+        """Was it acknowledged?"""
+        return self._room(source, number)[0][number] in (ASKED, SAFE)
+
+    def is_safe(self, stamp: Stamp) -> bool:
+        return self._room(stamp.source, stamp.number)[0][stamp.number] == SAFE
+
     def seen(self) -> int:
         return sum(len(states) - states.count(UNSEEN) for states in self._states.values())
 

@@ -63,9 +63,9 @@ class Way:
 
 
 WAYS: Final = {
-    "kills": Way({MM: 6, "manager": 2, "router": 1, "supervisor": 1, "everything": 1}),
+    "kills": Way({MM: 6, "manager": 2, "router": 1, "dispatcher": 1, "supervisor": 1, "everything": 1}),
     "hurry": Way({MM: 9, "manager": 1}, (0.05, 0.3), (1.0, 2.0)),
-    "freezes": Way({f"{FREEZE}{MM}": 2, f"{FREEZE}manager": 2, MM: 1, "manager": 1}),
+    "freezes": Way({f"{FREEZE}{MM}": 2, f"{FREEZE}manager": 3, MM: 1, "manager": 1}),
     "power": Way({"power": 3, MM: 1}),
 }
 
@@ -121,7 +121,7 @@ class Crashes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
                 try:
-                    time.sleep(low_s + (high_s - low_s) * chance**3)
+                    time.sleep(low_s + (high_s - low_s) * chance**1.5)
                 finally:
                     os.kill(pid, signal.SIGCONT)
 
@@ -249,6 +249,7 @@ async def crash(
     way: str = "kills",
     victims: dict[str, int] | None = None,
     disk: power.Disk | None = None,
+    patience_s: float = BACK_S,
     say: bool = False,
     stop_at_fault: bool = True,
 ) -> Report:
@@ -265,7 +266,7 @@ async def crash(
             await one_round(crashes, flows, chance, ways)
             began_s = time.monotonic()
             await crashes.all_back(managers)
-            await balance(flows, report.faults)
+            await balance(flows, report.faults, patience_s)
             events.look(report.faults)
             report.slowest_back_s = max(report.slowest_back_s, time.monotonic() - began_s)
             report.rounds += 1
@@ -274,7 +275,7 @@ async def crash(
             if report.faults and stop_at_fault:
                 break
     except (AssertionError, TimeoutError, FairleadError) as error:
-        report.faults.add("it did not go on", f"{error!r:.1500}")
+        report.faults.add("it did not go on", f"{type(error).__name__}: {error}"[-6000:])
     finally:
         await asyncio.gather(*(asyncio.wait_for(flow.close(), 20) for flow in flows), return_exceptions=True)
     report.kills = crashes.done
@@ -305,10 +306,10 @@ async def one_round(crashes: Crashes, flows: list[Flow], chance: random.Random, 
     await asyncio.sleep(max(0.0, began_s + lasts_s - time.monotonic()))
 
 
-async def balance(flows: list[Flow], faults: Faults) -> None:
+async def balance(flows: list[Flow], faults: Faults, patience_s: float) -> None:
     """Come to rest, wait for what is still on the way, and look at everything."""
     await asyncio.gather(*(flow.rest() for flow in flows))
-    deadline_s = time.monotonic() + BACK_S
+    deadline_s = time.monotonic() + patience_s
     while missing := [one for flow in flows for one in flow.missing()]:
         if time.monotonic() > deadline_s or faults.counts["a client ended"]:
             for one in missing[:20]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import fairlead
 from fairlead.errors import FairleadError
-from tests.processes.durable.books import CONFIRMED, FAILED, Bank, Faults, Ledger, Reading, write_body
+from tests.processes.durable.books import CONFIRMED, FAILED, Bank, Faults, Ledger, Reading, read_body, write_body
 
 FOREVER: Final = {"delivery_limit": 0}  # no message is given up, however often its consumers are killed
 PATIENCE_S: Final = 60.0
@@ -62,7 +62,9 @@ class Flow:
         await self._stack.aclose()
 
     async def connect(self, name: str) -> Any:
-        connection = fairlead.connect(self.url, name=f"{type(self).__name__.lower()}-{name}", reconnect_limit_s=120)
+        """To whichever manager; one that stands still is left for another soon."""
+        name = f"{type(self).__name__.lower()}-{name}"
+        connection = fairlead.connect(self.url, name=name, reconnect_limit_s=120, keep_alive_s=1.5)
         return await self._stack.enter_async_context(connection)
 
     def again_and_again(self, work: Callable[[], Awaitable[None]], pause_s: float = 0.01) -> None:
@@ -199,8 +201,9 @@ class Numbered(Flow):
         else:
             try:
                 await message.ack(confirm=True)
-            except FairleadError as error:  # stale: somebody else has it now, or will have
+            except FairleadError as error:  # stale: it was written down before the loss, or it comes again
                 self.errors[f"ack {error.code}"] += 1
+                reading.asked(stamp)
             else:
                 reading.safe(stamp)
 
@@ -246,6 +249,29 @@ class Numbers(Numbered):
         for number in range(2):
             connection = await self.connect(f"consumer-{number}")
             self.task(self.consume(connection, reading, f"consumer {number}", 0.02, prefetch=50))
+
+
+class Held(Numbered):
+    """A queue that keeps the messages of a lost session locked for a while; one consumer acknowledges by itself."""
+
+    name = "soak.held"
+    sources = 1
+    parameters: dict[str, Any] = FOREVER | {"hold_s": 1.0}
+
+    async def start(self) -> None:
+        await self.start_producers()
+        reading = self.ledger.reading()
+        connection = await self.connect("consumer")
+        self.task(self.consume(connection, reading, "consumer", 0.02, prefetch=20))
+        self.task(self._take_all(await self.connect("auto"), reading))
+
+    async def _take_all(self, connection: Any, reading: Reading) -> None:
+        async for message in self.destination(connection).consume(ack="auto", prefetch=20):
+            stamp = reading.came(message.body, order=message.order, redelivered=message.redelivered,
+                                 lane="auto", now_ms=now_ms())  # fmt: skip
+            if stamp is not None:
+                reading.asked(stamp)
+            await asyncio.sleep(self.random.choice((0, 0, 0.001)))
 
 
 class Keys(Numbered):
@@ -356,6 +382,71 @@ class News(Numbered):
                     if message is not None:
                         await self.take(message, reading, reading.reader)
             await asyncio.sleep(self.random.uniform(0, 0.1))
+
+
+class Fragile(Numbered):
+    """Messages with priorities and deduplication ids, some sent twice; some are rejected, others fail too often."""
+
+    name = "soak.fragile"
+    dead = "soak.fragile.dead"
+    sources = 1
+    bursts = 10
+    parameters: dict[str, Any] = {"delivery_limit": 6, "dead_queue": dead}
+
+    def options(self, source: int, number: int) -> dict[str, Any]:
+        return {"priority": self.random.choice((2, 4, 4, 7)), "dedup": f"{source}/{number}"}
+
+    async def start(self) -> None:
+        graves = (await self.connect("undertaker")).queue(self.dead, create=True, parameters=dict(FOREVER))
+        consumer = await graves.consume(prefetch=5).start()
+        self.task(self._bury(consumer, self.ledger.reading("dead")))
+        await self.start_producers()
+        connection = await self.connect("consumer")
+        self.task(self.consume(connection, self.ledger.reading(), "", 0.1, prefetch=5))
+
+    async def produce(self, connection: Any, source: int) -> None:
+        await super().produce(connection, source)
+        known = [number for sender, number in self.ledger.confirmed_sends() if sender == source][-100:]
+        if known:
+            number = self.random.choice(known)
+            with contextlib.suppress(FairleadError):
+                await self.destination(connection).send(self.body(source, number, {}), dedup=f"{source}/{number}")
+
+    async def take(self, message: Any, reading: Reading, lane: str, retries: float = 0.0) -> None:
+        stamp = read_body(message.body)
+        if stamp is not None and self.ledger.reading("dead").has_seen(stamp):
+            self.faults.add("came back from the dead", f"{self.name} number {stamp.number} order {message.order}")
+        if stamp is None or stamp.number % 5:
+            await super().take(message, reading, f"order {message.order}", retries)
+            return
+        reading.came(message.body, order=message.order, redelivered=message.redelivered,
+                     lane=f"order {message.order}", now_ms=now_ms())  # fmt: skip
+        try:
+            await message.reject(confirm=True)
+        except FairleadError as error:
+            self.errors[f"reject {error.code}"] += 1
+
+    async def _bury(self, consumer: Any, reading: Reading) -> None:
+        async for message in consumer:
+            stamp = reading.came(message.body, order=message.order, redelivered=message.redelivered,
+                                 lane=f"order {message.order}", now_ms=now_ms())  # fmt: skip
+            if stamp is None:
+                continue
+            if self.ledger.reading().is_safe(stamp):
+                self.faults.add("dead though acknowledged", f"{self.name} number {stamp.number}")
+            try:
+                await message.ack(confirm=True)
+            except FairleadError as error:
+                self.errors[f"ack {error.code}"] += 1
+            else:
+                reading.safe(stamp)
+
+    def missing(self) -> list[str]:
+        """Each was acknowledged, or is dead."""
+        alive, dead = self.ledger.reading(), self.ledger.reading("dead")
+        left = [one for one in self.ledger.confirmed_sends() if not alive.is_done(*one)]
+        buried = {*left} - {*dead.missing()}
+        return [f"{self.name}: {one}" for one in left if one not in buried]
 
 
 class Transfers(Flow):
@@ -490,10 +581,12 @@ class Schedule(Flow):
 
 FLOWS: Final[dict[str, type[Flow]]] = {
     "numbers": Numbers,
+    "held": Held,
     "keys": Keys,
     "times": Times,
     "large": Large,
     "news": News,
+    "fragile": Fragile,
     "transfers": Transfers,
     "schedule": Schedule,
 }

@@ -15,6 +15,7 @@ PLANTING: Final = Path(__file__).with_name("planting")
 PLANTS: Final[dict[str, str]] = {
     "confirm_before_sync": "receipts are given when a record is handed to the writer, not when it is safe",
     "double_delivery": "a message stays available while a consumer has it",
+    "fail_unforeseen": "some commands fail in a way nobody foresaw, when they have done their work",
     "forget_resend_keys": "after a restart nobody knows which sends were accepted",
     "lose_acknowledgements": "acknowledgements are confirmed, but not written down",
     "visible_before_commit": "sends of a transaction can be seen at once",

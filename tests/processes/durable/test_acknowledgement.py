@@ -228,7 +228,7 @@ async def test_a_mode_that_is_none(join: Join, name: str) -> None:
             await connection.session(ack="individual").commit()
 
 
-# --- Single messages --------------------------------------------------------------------------------------------------
+# --- Single messages ------------------------------------------------------------------------------------------------
 async def test_acknowledging_up_to_a_message(join: Join, name: str) -> None:
     async with join() as connection:
         queue = connection.queue(name)
@@ -297,7 +297,7 @@ async def test_to_settle_twice_changes_nothing(join: Join, name: str) -> None:
             assert await is_silent(consumer)
 
 
-# --- Lost consumers -----------------------------------------------------------------------------------------------------
+# --- Lost consumers -------------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-125", state="half", note="a lost connection; a lost manager is in test_resume")
 async def test_what_a_lost_consumer_held_goes_to_the_others_marked(
     join: Join, durable_server: Server, name: str

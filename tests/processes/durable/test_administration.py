@@ -1,4 +1,4 @@
-"""Administration of a real server: through `connection.admin`, as plain messages, and by the local socket (CLU-179…186)."""
+"""Administration of a real server: `connection.admin`, plain messages, the local socket (CLU-179…186)."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_the_local_socket_answers_when_no_manager_does(fresh: Server) -> N
     assert mode & 0o077 == 0
 
 
-@pytest.mark.requirement("CLU-72")
+@pytest.mark.requirement("CLU-72", state="half", note="no limit of 1 s is checked")
 async def test_deleting_a_destination_is_told_to_all_who_use_it(join: Join, name: str) -> None:
     async with join() as one, join() as two, join() as three:
         queue = one.queue(name, create=True)
@@ -249,6 +249,7 @@ async def test_destinations_of_the_configuration_file_are_there_after_every_star
                 assert (facts["kind"], facts["parameters"]["max_messages"]) == ("queue", limit)
                 assert (await connection.admin.destination(destination="news"))["kind"] == "topic"
                 await connection.admin.set(destination="orders.eu", parameters={"max_messages": 100})
-            server.stop()
-            config.write_text(config.read_text().replace("= 7", "= 9"))
-            server.start()
+            if limit == 7:
+                config.write_text(config.read_text().replace("= 7", "= 9"))
+                server.stop()
+                server.start()

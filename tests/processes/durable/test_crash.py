@@ -20,12 +20,12 @@ needs_compiler = pytest.mark.skipif(power.compiler() is None, reason="needs a C 
 )  # fmt: skip
 async def test_some_rounds_of_kills_end_with_balanced_books() -> None:
     with server_for() as (server, _):
-        report = await crash(server, seed=11, rounds=5)
+        report = await crash(server, seed=11, rounds=3)
     assert report.faults.found == []
-    assert report.rounds == 5
-    assert sum(report.kills.values()) >= 5
-    assert report.counts["soak.numbers confirmed"] > 200
-    assert report.counts["transactions committed"] > 5
+    assert report.rounds == 3
+    assert sum(report.kills.values()) >= 3
+    assert report.counts["soak.numbers confirmed"] > 100
+    assert report.counts["transactions committed"] > 3
 
 
 @needs_compiler
@@ -33,7 +33,7 @@ async def test_some_rounds_of_kills_end_with_balanced_books() -> None:
 async def test_some_losses_of_power_end_with_balanced_books() -> None:
     with server_for(with_disk=True) as (server, disk):
         report = await crash(
-            server, seed=12, rounds=2, names=("numbers", "transfers", "news"), victims={"power": 1}, disk=disk
+            server, seed=12, rounds=1, names=("numbers", "transfers", "news"), victims={"power": 1}, disk=disk
         )
     assert report.faults.found == []
     assert report.kills["power"] >= 2
@@ -42,6 +42,7 @@ async def test_some_losses_of_power_end_with_balanced_books() -> None:
 PLANTED = {
     "double_delivery": (("numbers",), {MM: 1}, {"delivered again without the mark"}),
     "forget_resend_keys": (("numbers",), {MM: 1, "manager": 1}, {"stored twice"}),
+    "fail_unforeseen": (("numbers",), {MM: 1}, {"a command failed in the server"}),
     "lose_acknowledgements": (("numbers",), {MM: 1}, {"came back after its acknowledgement"}),
     "visible_before_commit": (
         ("transfers",),
@@ -56,12 +57,12 @@ PLANTED = {
 def test_a_planted_bug_is_noticed(plant: str) -> None:
     names, victims, expected = PLANTED[plant]
     with server_for(plant=plant) as (server, _):
-        report = asyncio.run(crash(server, seed=3, rounds=8, names=names, victims=victims))
+        report = asyncio.run(crash(server, seed=3, rounds=8, names=names, victims=victims, patience_s=5))
     assert expected & set(report.faults.counts), report.faults
 
 
 @pytest.mark.slow
 @needs_compiler
 def test_a_confirm_before_the_sync_is_noticed_when_the_power_fails() -> None:
-    report = run(5, 8, way="power", plant="confirm_before_sync", names=("numbers",))
+    report = run(5, 8, way="power", plant="confirm_before_sync", names=("numbers",), patience_s=3)
     assert {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts), report.faults

@@ -171,7 +171,8 @@ async def test_redrive_singly_in_bulk_by_reason_and_as_a_dry_run(mortuary: Serve
             assert message is not None
             assert not message.dead
             await message.ack()
-        shown = subprocess.run(
+        shown = await asyncio.to_thread(
+            subprocess.run,
             [sys.executable, "-m", "fairlead", "admin", "redrive", "--dry-run", "--json", "--server", mortuary.url],
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
@@ -189,7 +190,7 @@ async def test_a_kill_in_the_middle_of_dying_and_of_coming_back_loses_and_double
         async def reject_all() -> None:
             async with connection.queue("crash").consume(prefetch=50) as consumer:
                 while await depth(other, "_DMQ") < MANY:
-                    if (message := await consumer.receive(timeout=0.1)) is not None:
+                    for message in await consumer.receive_many(50, timeout=0.1):
                         await message.reject()
 
         working = asyncio.create_task(reject_all())
@@ -202,7 +203,7 @@ async def test_a_kill_in_the_middle_of_dying_and_of_coming_back_loses_and_double
         await reaches(connection, "_DMQ", MANY)
         assert await depth(connection, "crash") == 0
         assert await bodies(connection, "_DMQ") == expected
-        for count in (100, 1, 300, MANY):
+        for count in (100, MANY):
             moving = asyncio.create_task(connection.admin.execute("redrive", count=count, origin="crash"))
             await asyncio.sleep(0.01)
             await restarted(mortuary)

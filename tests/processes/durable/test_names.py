@@ -51,7 +51,7 @@ class Heard:
         self._task.cancel()
 
 
-# --- The two roads ----------------------------------------------------------------------------------------------------
+# --- The two roads --------------------------------------------------------------------------------------------------
 async def test_a_durable_topic_is_heard_by_transient_subscribers_too(durable_server: Server, name: str) -> None:
     async with placed(durable_server, 0, 1) as (here, there):
         topic = here.topic(name)
@@ -144,91 +144,94 @@ async def test_deleted_a_name_is_a_transient_topic_again(durable_server: Server,
             assert await texts(now, 1) == ["durable"]
 
 
-# --- The moment of change ---------------------------------------------------------------------------------------------
+# --- The moment of change -------------------------------------------------------------------------------------------
 async def test_a_topic_made_durable_while_it_is_published_to(durable_server: Server, name: str) -> None:
     """Transient subscribers notice nothing: nothing is lost, doubled or out of order."""
-    async with placed(durable_server, 0, 1, 0, 1) as (first, second, listener, boss):
-        async with listener.subscribe(name) as near, boss.subscribe(f"{name.partition('.')[0]}.*") as wide:
-            heard = [Heard(near), Heard(wide)]
-            counts = {"a": 0, "b": 0}
-            stop = False
+    async with (
+        placed(durable_server, 0, 1, 0, 1) as (first, second, listener, boss),
+        listener.subscribe(name) as near,
+        boss.subscribe(f"{name.partition('.')[0]}.*") as wide,
+    ):
+        heard = [Heard(near), Heard(wide)]
+        counts = {"a": 0, "b": 0}
+        stop = False
 
-            async def publish(connection: Any, who: str) -> None:
-                while not stop:
-                    for _ in range(20):
-                        await connection.publish(name, f"{who} {counts[who]}".encode())
-                        counts[who] += 1
-                    await asyncio.sleep(0.002)
+        async def publish(connection: Any, who: str) -> None:
+            while not stop:
+                for _ in range(20):
+                    await connection.publish(name, f"{who} {counts[who]}".encode())
+                    counts[who] += 1
+                await asyncio.sleep(0.002)
 
-            tasks = [asyncio.create_task(publish(first, "a")), asyncio.create_task(publish(second, "b"))]
-            await heard[0].until(400)
-            async with boss.topic(name).subscribe("all") as lasting:
-                at = sum(counts.values())
+        tasks = [asyncio.create_task(publish(first, "a")), asyncio.create_task(publish(second, "b"))]
+        await heard[0].until(400)
+        async with boss.topic(name).subscribe("all") as lasting:
+            at = sum(counts.values())
 
-                async def more() -> bool:
-                    return sum(counts.values()) > at + 400
+            async def more() -> bool:
+                return sum(counts.values()) > at + 400
 
-                await becomes(more)
-                stop = True
-                await asyncio.gather(*tasks)
-                await first.flush()
-                await second.flush()
-                for one_heard in heard:
-                    found = await one_heard.until(sum(counts.values()))
-                    for who, count in counts.items():
-                        numbers = [int(body.split()[1]) for _, body in found if body.startswith(who.encode())]
-                        assert numbers == list(range(count)), f"{who}: {len(numbers)} of {count}"
-                    one_heard.close()
-                kept: dict[str, list[int]] = {"a": [], "b": []}
-                while any(not numbers or numbers[-1] < counts[who] - 1 for who, numbers in kept.items()):
-                    for message in await lasting.receive_many(1000, timeout=PATIENCE_S):
-                        who, _, number = message.body.decode().partition(" ")
-                        kept[who].append(int(number))
-                        message.ack()
-                for numbers in kept.values():
-                    assert numbers == list(range(numbers[0], numbers[-1] + 1))
-                assert await is_silent(lasting)
+            await becomes(more)
+            stop = True
+            await asyncio.gather(*tasks)
+            await first.flush()
+            await second.flush()
+            for one_heard in heard:
+                found = await one_heard.until(sum(counts.values()))
+                for who, count in counts.items():
+                    numbers = [int(body.split()[1]) for _, body in found if body.startswith(who.encode())]
+                    assert numbers == list(range(count)), f"{who}: {len(numbers)} of {count}"
+                one_heard.close()
+            kept: dict[str, list[int]] = {"a": [], "b": []}
+            while any(not numbers or numbers[-1] < counts[who] - 1 for who, numbers in kept.items()):
+                for message in await lasting.receive_many(1000, timeout=PATIENCE_S):
+                    who, _, number = message.body.decode().partition(" ")
+                    kept[who].append(int(number))
+                    message.ack()
+            for numbers in kept.values():
+                assert numbers == list(range(numbers[0], numbers[-1] + 1))
+            assert await is_silent(lasting)
 
 
 @pytest.mark.requirement("CLU-173", "CLU-174", state="scaled", note="200 rounds, two managers")
 async def test_the_first_message_of_a_new_topic_reaches_a_standing_pattern(durable_server: Server, name: str) -> None:
-    async with placed(durable_server, 0, 1, 0) as (subscriber, maker, other):
-        async with (
-            subscriber.topic(f"{name}.*").subscribe() as standing,
-            subscriber.topic(f"{name}.*").subscribe("lasting") as lasting,
-            other.subscribe(f"{name}.*") as transient,
-        ):
-            heard = Heard(transient)
-            for number in range(200):
-                topic = (maker if number % 2 else other).topic(f"{name}.{number}")
-                if number % 3:
-                    await topic.send(f"first of {number}")
-                else:  # at once: nobody waits for anything
-                    topic.try_send(f"first of {number}")
-                    await topic.flush()
-            expected = Counter(f"first of {number}" for number in range(200))
-            assert Counter(await texts(standing, 200)) == expected
-            assert Counter(await texts(lasting, 200)) == expected
-            assert Counter(body.decode() for _, body in await heard.until(200)) == expected
-            heard.close()
-            assert await is_silent(standing)
+    async with (
+        placed(durable_server, 0, 1, 0) as (subscriber, maker, other),
+        subscriber.topic(f"{name}.*").subscribe() as standing,
+        subscriber.topic(f"{name}.*").subscribe("lasting") as lasting,
+        other.subscribe(f"{name}.*") as transient,
+    ):
+        heard = Heard(transient)
+        for number in range(200):
+            topic = (maker if number % 2 else other).topic(f"{name}.{number}")
+            if number % 3:
+                await topic.send(f"first of {number}")
+            else:  # at once: nobody waits for anything
+                topic.try_send(f"first of {number}")
+                await topic.flush()
+        expected = Counter(f"first of {number}" for number in range(200))
+        assert Counter(await texts(standing, 200)) == expected
+        assert Counter(await texts(lasting, 200)) == expected
+        assert Counter(body.decode() for _, body in await heard.until(200)) == expected
+        heard.close()
+        assert await is_silent(standing)
 
 
 @pytest.mark.requirement("CLU-174")
 async def test_one_subscriber_with_two_patterns_gets_a_message_once_by_each(join: Join, name: str) -> None:
-    async with join() as connection:
-        async with (
-            connection.topic(f"{name}.*").subscribe() as wide,
-            connection.topic(f"{name}.a?").subscribe() as narrow,
-        ):
-            await connection.topic(f"{name}.ab").send("x")
-            assert await texts(wide, 1) == ["x"]
-            assert await texts(narrow, 1) == ["x"]
-            assert await is_silent(wide)
-            assert await is_silent(narrow)
+    async with (
+        join() as connection,
+        connection.topic(f"{name}.*").subscribe() as wide,
+        connection.topic(f"{name}.a?").subscribe() as narrow,
+    ):
+        await connection.topic(f"{name}.ab").send("x")
+        assert await texts(wide, 1) == ["x"]
+        assert await texts(narrow, 1) == ["x"]
+        assert await is_silent(wide)
+        assert await is_silent(narrow)
 
 
-# --- What a name may be -----------------------------------------------------------------------------------------------
+# --- What a name may be ---------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-177")
 @pytest.mark.parametrize("good", ["x_", "a", "Z-9/x:y.z_", "n" * 200])
 async def test_names_that_are_allowed(join: Join, name: str, good: str) -> None:

@@ -42,7 +42,7 @@ def own_server() -> Iterator[Server]:
         yield server
 
 
-# --- One server ---------------------------------------------------------------------------------------------------
+# --- One server -----------------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-1", "CLU-86", state="half", note="two managers and one message manager")
 async def test_sender_and_receiver_need_not_be_at_the_same_manager(durable_server: Server, name: str) -> None:
     async with placed(durable_server, 0, 1) as (here, there):
@@ -83,7 +83,7 @@ async def test_what_is_known_of_connections_sessions_and_destinations(
         assert known[0]["group"] == "a"
 
 
-# --- Sharing the load ---------------------------------------------------------------------------------------------
+# --- Sharing the load -----------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-15", "CLU-106", "CLU-111")
 async def test_a_consumer_that_does_not_take_gets_no_more_than_its_window(join: Join, name: str) -> None:
     async with join("lazy") as lazy, join("busy") as busy:
@@ -250,7 +250,7 @@ async def test_a_consumer_can_ask_to_be_alone(join: Join, name: str) -> None:
         await alone.close()
 
 
-# --- What a message says ------------------------------------------------------------------------------------------
+# --- What a message says --------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-18")
 async def test_everything_about_a_message_arrives(join: Join, name: str) -> None:
     integers = [0, -1, 127, -(2**31), 2**63 - 1, -(2**63)]
@@ -341,7 +341,7 @@ async def test_ids_are_of_one_length_and_never_repeat(own_server: Server, name: 
     assert len(set(found)) == len(found) == 4001
 
 
-# --- Priorities and time ------------------------------------------------------------------------------------------
+# --- Priorities and time --------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-22")
 async def test_a_late_urgent_message_overtakes_all_that_was_not_handed_out(join: Join, name: str) -> None:
     async with join() as connection:
@@ -433,7 +433,7 @@ async def test_a_schedule_that_is_none_is_refused(join: Join, name: str, bad: st
             await connection.queue(name).send("x", cron=bad, timeout=PATIENCE_S)
 
 
-# --- Redelivery ---------------------------------------------------------------------------------------------------
+# --- Redelivery -----------------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-26")
 async def test_the_pause_before_the_next_delivery_grows(join: Join, name: str) -> None:
     async with join() as connection:
@@ -548,7 +548,7 @@ async def test_closing_leaves_no_send_open(durable_server: Server, name: str) ->
         assert await depth(other, name) >= confirmed + 1
 
 
-# --- Being made, and being deleted -----------------------------------------------------------------------------------
+# --- Being made, and being deleted ----------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-86", "CLU-87", state="scaled", note="8 clients of two managers, one group")
 async def test_a_name_made_by_many_at_once_exists_once(join: Join, name: str) -> None:
     async def use(number: int) -> None:
@@ -618,7 +618,7 @@ async def test_who_does_not_want_to_make_it_is_told_that_there_is_none(join: Joi
         assert await depth(connection, name) == 2
 
 
-# --- Blocked ----------------------------------------------------------------------------------------------------------
+# --- Blocked --------------------------------------------------------------------------------------------------------
 @pytest.mark.requirement("CLU-105", "CLU-108")
 async def test_who_is_likely_to_send_is_told_and_who_only_consumes_is_not(join: Join, name: str) -> None:
     async with join("a") as a, join("b") as b, join("c") as c:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead.errors import RemoteProtocolError, RequestTimeout, from_wire
+from fairlead.errors import NotAllowed, RemoteProtocolError, RequestTimeout, from_wire
 
 if TYPE_CHECKING:
     from fairlead.client.aio.connection import Connection
     from fairlead.client.aio.subscription import Subscription
+    from fairlead.client.effects import Event
 
 __all__ = ["Admin"]
 
@@ -59,10 +60,19 @@ class Admin:
         deadline_s = loop.time() + timeout
         answers: dict[str, dict[str, Any]] = {}
         async with connection.subscribe(topic) as replies:
-            while loop.time() < deadline_s:
-                await connection.publish(TOPIC, body)
-                if await _collect(replies, answers, min(REPEAT_S, deadline_s - loop.time())):
-                    return list(answers.values())
+
+            def refused(event: Event) -> None:
+                if event.name == "undelivered" and isinstance(event.error, NotAllowed) and TOPIC in event.error.text:
+                    replies.fail(event.error)
+
+            connection.on_event(refused)
+            try:
+                while loop.time() < deadline_s:
+                    await connection.publish(TOPIC, body)
+                    if await _collect(replies, answers, min(REPEAT_S, deadline_s - loop.time())):
+                        return list(answers.values())
+            finally:
+                connection.forget_listener(refused)
         raise RequestTimeout(f"The command {command!r} was not answered in {timeout:g} s.")
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[dict[str, Any]]]:

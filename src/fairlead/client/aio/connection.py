@@ -170,6 +170,10 @@ class Connection(DurableConnection):
         """Hear of `lost`, `reconnected`, `moved`, `undelivered` and `closed`."""
         self._listeners.append(callback)
 
+    def forget_listener(self, callback: Callable[[Event], None]) -> None:
+        """Tell this one no more."""
+        self._listeners.remove(callback)
+
     def _count_interruptions(self, event: Event) -> None:
         if event.name == "lost":
             for entry in self._session.dispatch.entries.values():

@@ -37,6 +37,7 @@ T = TypeVar("T")
 PREFETCH = 100
 PREFETCH_BYTES = 1 << 20
 TURN = 4096
+SMALL_BYTES = 65_536
 
 _TEXT = content("text")
 
@@ -52,6 +53,7 @@ class Destination:
         self.courier: Courier = session.courier
         self._create = create
         self._parameters = dict(parameters or {})
+        self._producer: Producer | None = None  # of the last send; never one of a transaction
 
     @property
     def is_blocked(self) -> bool:
@@ -88,6 +90,16 @@ class Destination:
         server has the message in memory, where a crash of the server may lose it. After `timeout` RequestTimeout is
         raised; the message may still be stored.
         """
+        given = (
+            *(key, priority, ttl, delay, at, cron, properties, correlation_id, reply_to, type, dedup, persistent),
+            *(confirm, timeout),
+        )
+        if isinstance(body, bytes) and len(body) <= SMALL_BYTES and given == _NOTHING_GIVEN:
+            ready = self.ready()
+            if ready is not None:
+                receipt: asyncio.Future[Receipt] = self.courier.loop.create_future()
+                ready.add(body, PLAIN, receipt)
+                return await receipt
         options = {
             "key": key,
             "priority": priority,
@@ -113,7 +125,7 @@ class Destination:
         if self.session.is_transacted:
             self.session.current().send(self.producer(), data, like)
             return Receipt("", 0, None, self.name)
-        producer = await self.room(deadline_s, on_blocked)
+        self._producer = producer = await self.room(deadline_s, on_blocked)
         future: asyncio.Future[Receipt] = self.courier.loop.create_future()
         producer.add(data, like, future)
         return await self._limited(future, deadline_s)
@@ -215,6 +227,19 @@ class Destination:
         return self.session.machine.producer(
             self.name, self.kind, create=self._create, parameters=self._parameters if self._create else {}
         )
+
+    def ready(self) -> Producer | None:
+        """The way in, if it was used before and nothing stands in it."""
+        producer = self._producer
+        if (
+            producer is not None
+            and producer.error is None
+            and not producer.blocked
+            and producer.kind == self.kind
+            and producer.session.has_room
+        ):
+            return producer
+        return None
 
     async def room(self, deadline_s: float, on_blocked: OnBlocked) -> Producer:
         """The way in, when there is room in the window and the destination takes messages."""
@@ -346,6 +371,8 @@ class Topic(Destination):
         await self.session.ask("unsubscribe", {"name": name})
 
 
+_NOTHING_GIVEN = (None, 4, *(None,) * 9, True, "durable", None)
+"""What `send` is told about a message about which nothing is said."""
 _DEFAULTS = {"priority": 4, "persistent": True, "confirm": "durable"}
 
 

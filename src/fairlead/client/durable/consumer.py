@@ -77,9 +77,12 @@ class DurableConsumer:
     # Opening and ending.
 
     def request(self) -> Facts:
-        """The fields of `consume`. When it was open before, credit is given after what is still to be settled."""
+        """The fields of `consume`. When it was open before, credit is given after what is still to be settled.
+
+        Of a pattern nothing is; its credit is for each topic, also for those that are made later.
+        """
         fields: Facts = {"destination": self.destination, **self._fields}
-        if not self.is_open:
+        if not self.is_open or self._by_pattern:
             return fields | {"messages": self.prefetch, "bytes": self._prefetch_bytes}
         fields |= {"messages": 0, "bytes": 0}
         if not self.looks:
@@ -92,8 +95,6 @@ class DurableConsumer:
 
     def _holds(self) -> list[tuple[int, int]]:
         """What somebody still has of what came before the line was lost; the rest may come again (CLU-126)."""
-        if self._by_pattern:
-            return []
         held = ranges(sorted({*self.held(), *self.main.settlements.unsaid()}))
         return [(item.first, item.beyond) for item in held[:HOLDS_MAX]]
 
@@ -103,7 +104,7 @@ class DurableConsumer:
         again, self.is_open = self.is_open, True
         if "joined" in facts:
             for topic in facts["joined"]:
-                self.on_joined(int(topic["handle"]), str(topic["destination"]), again=again)
+                self.on_joined(int(topic["handle"]), str(topic["destination"]))
         else:
             self.main.settlements.handle = self.handle
             self.main.settlements.flush()
@@ -117,14 +118,12 @@ class DurableConsumer:
             self._flow(True, moot)
         self._wake()
 
-    def on_joined(self, handle: int, destination: str, *, again: bool = False) -> None:
+    def on_joined(self, handle: int, destination: str) -> None:
         """A pattern took in another topic, which has a handle of its own."""
         channel = Channel(self, destination, answered=self._answered)
         channel.settlements.handle = handle
         self._topics[handle] = channel
         self.session.road.handles[handle] = self
-        if again:
-            self._want(channel, self.prefetch, self._prefetch_bytes)
 
     def on_handle_ended(self, handle: int, error: FairleadError) -> None:
         if handle in self._topics:
@@ -287,6 +286,11 @@ class DurableConsumer:
             if self._keys is not None and message.key is not None:
                 self._keys.forget(message.key, message.order)
 
+    def comes_back(self, order: int) -> None:
+        """The application was told that its acknowledgement came too late: it expects the message again."""
+        if not self.looks:
+            self._again.discard(order)
+
     def acknowledge(self, message: Delivered, epoch: int) -> None:
         channel = self._topics.get(message.handle) if self._topics else self.main
         if channel is None or (self._topics and epoch != self.epoch):
@@ -354,7 +358,11 @@ class DurableConsumer:
     def release_unseen(self) -> None:
         unseen = self.withdraw()
         if not self.looks:
-            self.release(unseen)
+            done = [message for message in unseen if message.order in self._again and message.redelivered]
+            for message in done:  # the application was done with it before the line was lost
+                self._channel(message.handle).settlements.acknowledged.append(message.order)
+            self.release([message for message in unseen if message not in done] if done else unseen)
+            self.touch()
 
     def settle_in(self, transaction: int, messages: list[Delivered]) -> None:
         """What the application took in this transaction; those of a lost line are not its any more."""

@@ -182,8 +182,8 @@ class Road:
 
     def unreachable(self, error: Exception) -> None:
         """A manager answered that there is no message manager: try again soon, for a while."""
-        if self.is_live and not self._retrying:
-            self.on_lost(limited=True)
+        self.on_lost(limited=True)
+        if not self._retrying:
             self._retrying = True
             self.later(self._pause_s, self._retry)
             self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
@@ -292,6 +292,8 @@ class Road:
     def _on_answer(self, number: int, body: bytes) -> None:
         command = self._commands.pop(number, None)
         if command is not None:
+            if self._missing:
+                self.reached()
             self._answered(command)
             command.reply(facts_of(body), None)
 
@@ -316,6 +318,8 @@ class Road:
         if event == "back":
             if self.connected:
                 self.on_live()
+                if not self._commands:
+                    self.reached()  # nothing was asked that could tell
             return
         handle = facts.get("producer") or facts.get("consumer") or facts.get("handle") or 0
         party = self.handles.get(handle)

@@ -124,6 +124,7 @@ class Settlements:
                 continue
             if any(first <= order < beyond for first, beyond in stale):
                 waiting -= 1
+                self._consumer.comes_back(order)
                 told.set_exception(Stale(f"Message {order} is no longer this consumer's; it may come again."))
             else:
                 told.set_result(None)

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The thread that writes, syncs and reads for a journal and never asks for the interpreter's lock.
 
-The plain twin is `writer.py`. Everything the thread touches is C: a list of jobs under a mutex, a condition to
-sleep on, and an eventfd by which it says that something is done.
+The plain twin is `writer.py`. Everything the thread touches is C: a list of jobs under a mutex, a semaphore that
+counts them, and an eventfd by which it says that something is done. Nobody is woken while the mutex is held.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,6 +14,7 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <pthread.h>
+    #include <semaphore.h>
     #include <stdint.h>
     #include <stdlib.h>
     #include <signal.h>
@@ -34,7 +35,7 @@ cdef extern from *:
     typedef struct {
         pthread_t thread;
         pthread_mutex_t lock;
-        pthread_cond_t wake;
+        sem_t waiting;                 /* jobs not begun, and the end */
         fl_job *first, *last;          /* to be done */
         fl_job *done_first, *done_last;
         int started, closing, event;
@@ -83,32 +84,31 @@ cdef extern from *:
 
     static void* fl_work(void* argument) {
         fl_writer* w = (fl_writer*)argument;
-        pthread_mutex_lock(&w->lock);
         for (;;) {
-            while (w->first == NULL && !w->closing) pthread_cond_wait(&w->wake, &w->lock);
+            while (sem_wait(&w->waiting) != 0) {}
+            pthread_mutex_lock(&w->lock);
             fl_job* job = w->first;
-            if (job == NULL) break;
-            w->first = job->next;
-            if (w->first == NULL) w->last = NULL;
+            if (job != NULL) {
+                w->first = job->next;
+                if (w->first == NULL) w->last = NULL;
+            }
             pthread_mutex_unlock(&w->lock);
+            if (job == NULL) return NULL;   /* the end was counted behind all jobs */
             job->error = job->what == FL_WRITE ? fl_write_all(w, job) : fl_read_all(job);
             pthread_mutex_lock(&w->lock);
             job->next = NULL;
             if (w->done_last) w->done_last->next = job; else w->done_first = job;
             w->done_last = job;
-            pthread_mutex_unlock(&w->lock);   /* whoever is woken wants the lock */
+            pthread_mutex_unlock(&w->lock);
             uint64_t one = 1;
             if (w->event >= 0) while (write(w->event, &one, 8) < 0 && errno == EINTR) {}
-            pthread_mutex_lock(&w->lock);
         }
-        pthread_mutex_unlock(&w->lock);
-        return NULL;
     }
 
     static int fl_start(fl_writer* w) {
         sigset_t all, before;
         pthread_mutex_init(&w->lock, NULL);
-        pthread_cond_init(&w->wake, NULL);
+        sem_init(&w->waiting, 0, 0);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);   /* signals are for the interpreter's threads */
         int error = pthread_create(&w->thread, NULL, fl_work, w);
@@ -122,7 +122,7 @@ cdef extern from *:
         if (w->last) w->last->next = job; else w->first = job;
         w->last = job;
         pthread_mutex_unlock(&w->lock);
-        pthread_cond_signal(&w->wake);   /* behind the lock, which is the first thing the thread asks for */
+        sem_post(&w->waiting);
     }
 
     static fl_job* fl_take_done(fl_writer* w) {
@@ -134,10 +134,8 @@ cdef extern from *:
     }
 
     static void fl_stop(fl_writer* w) {
-        pthread_mutex_lock(&w->lock);
         w->closing = 1;
-        pthread_cond_signal(&w->wake);
-        pthread_mutex_unlock(&w->lock);
+        sem_post(&w->waiting);
         pthread_join(w->thread, NULL);
     }
     """

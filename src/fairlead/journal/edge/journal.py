@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.journal import sidecar
 from fairlead.journal.codec import Batch
 from fairlead.journal.edge import begin
 from fairlead.journal.edge.backup import Backup
@@ -26,7 +27,6 @@ from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.reading import Reader, Recent
 from fairlead.journal.edge.room import Room, Sparse
 from fairlead.journal.edge.threads import open_writer
-from fairlead.journal.facts import Facts
 from fairlead.journal.faults import JournalFailed, StoreFull
 from fairlead.journal.layout import (
     FILE_HEAD,
@@ -79,7 +79,7 @@ class Journal:
         self._recovered = False
         self._failure = ""
         self._bulky = options.bulky
-        self._late = options.describe.late
+        self._described = options.describe.kinds
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_number = opened.checkpoint_number
         self._blocked_write = False  # the device had no room for the batch: it is written again later
@@ -149,8 +149,8 @@ class Journal:
         self._previous = self.epoch
         index = self._next
         self._next = index + 1
-        if kind in self._late:
-            self._note(kind, index, place, head, payload)
+        if kind in self._described:
+            self._note(kind, index, place, head, len(head) + len(payload))
         return index, place
 
     @property
@@ -313,6 +313,7 @@ class Journal:
             number, self._offset = self._room.active.number, 0
         if self._offset == 0:
             self._room.active.first = self._next
+            self._room.active.rows = bytearray()
             recycled = self._room.active.recycled
             lead = file_head(self.store_id, number, self._next, self.options.segment_bytes, recycled=recycled)
         self._open = Batch(self._seed, place_of(number, self._offset), self._next, lead)
@@ -361,10 +362,13 @@ class Journal:
     def _checkpoint_added(self, checkpoint: Checkpoint) -> None:
         checkpoint.needs = self._next - 1
 
-    def _note(self, kind: int, index: int, place: int, head: Bytes, payload: Bytes) -> None:
-        facts: list[Facts] = self.options.describe(kind, memoryview(bytes(head) + bytes(payload)))
-        for one in facts:
-            self._usage.note(Row(kind, index, place + one.skip, one))
+    def _note(self, kind: int, index: int, place: int, head: Bytes, size: int) -> None:
+        rows = self._room.active.rows
+        for facts in self.options.describe(kind, head, size):
+            row = Row(kind, index, place + facts.skip, facts)
+            self._usage.note(row)
+            if rows is not None:
+                rows += sidecar.packed(row)
 
 
 def _wait(fd: int, timeout_s: float) -> None:

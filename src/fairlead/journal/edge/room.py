@@ -25,7 +25,7 @@ from fairlead.journal.edge.reading import Reader
 from fairlead.journal.edge.segments import Segment
 from fairlead.journal.faults import StoreFull
 from fairlead.journal.layout import offset_of, segment_of
-from fairlead.journal.usage import IsLive, Row, Usage
+from fairlead.journal.usage import IsLive, Usage
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WAIT_S = 30.0
@@ -193,14 +193,13 @@ class Room:
                 self._describe(segment)
 
     def _describe(self, segment: Segment) -> None:
-        def then(rows: list[Row] | None, error: OSError | None) -> None:
-            if rows is not None and not segment.described:
-                self._usage.note_sealed(rows)
-                segment.described = True
+        def then(_: None, error: OSError | None) -> None:
+            if error is None:
+                segment.described = True  # its records were noted when they were appended or recovered
 
         segment.has_sidecar = True
         self._chores.ask(
-            lambda: segments.describe_sealed(
+            lambda: segments.write_sidecar(
                 self._files, self._directory, self._store_id, segment, self._options.describe
             ),
             then,

@@ -28,6 +28,7 @@ class Segment:
     last: int = 0  # of its last, known when it is sealed; 0: no record
     recycled: bool = False
     sealed: bool = False
+    rows: bytearray | None = None  # of its sidecar; None: they are to be read from the segment itself
     described: bool = False  # what is in it is known to Usage
     has_sidecar: bool = False
     leaving: bool = False  # its file is being given up
@@ -135,13 +136,16 @@ def rows_of(what: Read, records: list[Found], describe: Describer) -> list[Row]:
     return rows
 
 
-def describe_sealed(files: Files, directory: Path, store_id: bytes, segment: Segment, describe: Describer) -> list[Row]:
-    """Read a sealed segment again, write its sidecar, and say what is in it."""
-    what = read(directory, segment.number, store_id)
-    rows = rows_of(what, judged(what, expected=segment.first, beyond=segment.last + 1).records, describe)
+def write_sidecar(files: Files, directory: Path, store_id: bytes, segment: Segment, describe: Describer) -> None:
+    """Write down what is in a sealed segment. One that an earlier process began is read again for it."""
+    rows = segment.rows
+    if rows is None:
+        what = read(directory, segment.number, store_id)
+        found = rows_of(what, judged(what, expected=segment.first, beyond=segment.last + 1).records, describe)
+        rows = bytearray().join(map(sidecar.packed, found))
+    segment.rows = None
     data = sidecar.encode(store_id, segment.number, segment.first, segment.last, rows)
     try:
         files.put(sidecar_of(directory, segment.number), data)
     except OSError:
         pass  # the segment itself is read at the next start
-    return rows

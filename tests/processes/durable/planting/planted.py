@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.cluster import core, dispatch, intake, parties, parts, records
+from fairlead.cluster import core, destination, dispatch, intake, parties, parts, records
 
 
 def plant(name: str) -> None:
@@ -26,6 +26,20 @@ def double_delivery() -> None:
             cursor.ready[priority].add(low, low + 1)
 
     dispatch._hand = hand
+
+
+def fail_unforeseen() -> None:
+    right = destination.Destination.on_want
+    called = 0
+
+    def on_want(self: destination.Destination, *arguments: Any) -> None:
+        nonlocal called
+        right(self, *arguments)
+        called += 1
+        if called % 5 == 0:
+            raise ZeroDivisionError("planted")
+
+    destination.Destination.on_want = on_want  # type: ignore[method-assign]
 
 
 class Forgetful(dict[int, int]):
