@@ -78,10 +78,10 @@ def test_only_a_settlement_nobody_waits_for_is_not_hurried(rig: Rig) -> None:
     rig.settle()
     rig.journal.hurry = False
     item = durable.SETTLE_ITEM.pack
-    rig.send(A, durable.KIND_SETTLE, number=consumer, peer=1, flags=durable.FLAG_PATIENT, body=item(1, 2, 0, 0))
+    rig.frame(A, durable.KIND_SETTLE, number=consumer, peer=1, flags=durable.FLAG_PATIENT, body=item(1, 2, 0, 0))
     rig.turn()
     assert not rig.journal.hurry
-    rig.send(A, durable.KIND_SETTLE, number=consumer, peer=2, body=item(2, 3, 0, 0))
+    rig.frame(A, durable.KIND_SETTLE, number=consumer, peer=2, body=item(2, 3, 0, 0))
     rig.turn()
     assert rig.journal.hurry
     rig.settle()

@@ -110,6 +110,23 @@ def test_a_child_outlives_the_supervisor_and_brings_everything_to_the_next(gate:
     again.close()
 
 
+def test_a_child_that_is_not_ready_yet_says_hello_to_the_next_supervisor_when_it_is(gate: Gate, tmp_path: Path) -> None:
+    """Said earlier it would be turned away, and go on serving beside the one started in its place."""
+    control = Control(tmp_path, "message-manager", 0)
+    control.connect()
+    gate.accept()
+    assert gate.line is not None
+    packets.send(gate.line, start_packet())
+    assert wait_for_start(control, "message-manager", 0) is not None
+    gate.line.close()
+    assert control.receive() == []
+    assert control.lost
+    assert not control.tick(1.0)
+    control.send("ready")
+    assert control.tick(2.0)
+    assert gate.accept().message["state"] == "standby"
+
+
 def test_a_child_whose_data_directory_is_gone_ends(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     control = Control(tmp_path / "run", "router", 0)

@@ -35,9 +35,7 @@ class Port(Protocol):
     def deliver(self, consumer: Consumer, pieces: Sequence[Bytes]) -> None:
         """Send a DELIVER frame whose body is the pieces, one behind the other."""
 
-    def stored(
-        self, producer: Producer, first: int, count: int, status: int, order: int, arrival_ms: int
-    ) -> None:
+    def stored(self, producer: Producer, first: int, count: int, status: int, order: int, arrival_ms: int) -> None:
         """Tell the producer what became of its sends; gathered into one STORED frame per producer and turn."""
 
     def settled(self, consumer: Consumer, tag: int, stale: Sequence[tuple[int, int]]) -> None:

@@ -179,8 +179,11 @@ class Control:
                     self._lose()
 
     def tick(self, now_s: float) -> bool:
-        """While the supervisor is gone, look for a new one now and then. True: found, `fileno` is new."""
-        if self._sock is not None or now_s < self._retry_s:
+        """While the supervisor is gone, look for a new one now and then. True: found, `fileno` is new.
+
+        Not before we are ready: a new one turns away whoever says that it is new, and starts another in its place.
+        """
+        if self._sock is not None or now_s < self._retry_s or self.state == "new":
             return False
         self._retry_s = now_s + RETRY_S
         try:

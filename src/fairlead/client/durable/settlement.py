@@ -177,4 +177,6 @@ class Settlements:
     def _frame(self, items: list[Item], transaction: int, tag: int, flags: int) -> None:
         pack = SETTLE_ITEM.pack
         body = pack(*items[0]) if len(items) == 1 else b"".join([pack(*item) for item in items])
-        self._consumer.session.road.send(encode_frame(KIND_SETTLE, flags, self.handle, transaction, tag, b"", b"", body))
+        self._consumer.session.road.send(
+            encode_frame(KIND_SETTLE, flags, self.handle, transaction, tag, b"", b"", body)
+        )

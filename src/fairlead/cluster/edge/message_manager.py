@@ -14,6 +14,7 @@ import os
 import secrets
 import select
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -52,6 +53,7 @@ SAFETY_TICK_MS: Final = 250
 COUNT_S: Final = 0.02
 UPKEEP_S: Final = 0.2
 EVENTS_MAX: Final = 64  # of one turn
+SWITCH_S: Final = 0.0005  # what a thread of ours may keep the loop waiting for the interpreter
 LINGER_S: Final = 0.002  # records nobody waits for are written with those of somebody who does, or after this time
 SOCKET_BYTES: Final = 1 << 20
 STOP_S: Final = 4.0
@@ -66,6 +68,7 @@ def socket_name(index: int) -> str:
 
 def run(control: Control, start: Start) -> int:
     """Be a message manager until told to stop, or until the journal fails."""
+    sys.setswitchinterval(SWITCH_S)
     manager = MessageManager(control, start)
     try:
         manager.open()
