@@ -2,10 +2,12 @@
 #
 # PYTHON=python3.13 make test    chooses the interpreter of a new environment
 # ARGS="-k ring" make test       is handed on to pytest, the server, the benchmark
+# JOBS=0 make test               runs the tests one after another
 
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
+JOBS   ?= 2
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
@@ -24,7 +26,7 @@ run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 	$(BIN)/fairlead serve $(ARGS)
 
 test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the whole suite
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,16 +7,22 @@ have built them, unless FAIRLEAD_PURE=1 asks for the plain-Python twins.
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fairlead.runtime import extensions
+from fairlead.store.edge.segment import TMPFS, remove_directory
 from scripts.requirements import all_ids
 
 STATES = ("shown", "scaled", "half")
+STORES = f"fairlead-{os.getuid()}-*"
+BEFORE = pytest.StashKey[set[Path]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +39,23 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if out := config.getoption("--requirements-out"):
         config.pluginmanager.register(RequirementsReport(Path(out)), "requirements-report")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[BEFORE] = set(TMPFS.glob(STORES))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that kill a server for good leave its store behind; what nobody has mapped goes when the suite ends."""
+    if hasattr(session.config, "workerinput"):
+        return  # others still work
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            mapped |= set(re.findall(r"fairlead-\d+-[0-9a-f]+", maps.read_text()))
+    for store in set(TMPFS.glob(STORES)) - session.config.stash[BEFORE]:
+        if store.name not in mapped:
+            remove_directory(store)
 
 
 def pytest_report_header() -> str:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import re
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from fairlead.store.edge.segment import TMPFS, remove_directory
 from fairlead.testing import Server
 from tests.processes.tools import NEVER_FROZEN, Dial, RawClient, RawDial, at_rest
 from tests.protocol.second_client import Client
 
 STORY_S = 60.0
-STORES = f"fairlead-{os.getuid()}-*"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,20 +25,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), STORY_S))
     return True
-
-
-@pytest.fixture(scope="session", autouse=True)
-def stores_left_by_the_killed() -> Iterator[None]:
-    """Tests that kill a server for good leave its store behind; what nobody has mapped goes when the suite ends."""
-    before = set(TMPFS.glob(STORES))
-    yield
-    mapped = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):
-            mapped |= set(re.findall(r"fairlead-\d+-[0-9a-f]+", maps.read_text()))
-    for store in set(TMPFS.glob(STORES)) - before:
-        if store.name not in mapped:
-            remove_directory(store)
 
 
 @pytest.fixture(scope="session")

@@ -125,6 +125,7 @@ def test_a_child_that_is_not_ready_yet_says_hello_to_the_next_supervisor_when_it
     control.send("ready")
     assert control.tick(2.0)
     assert gate.accept().message["state"] == "standby"
+    control._lose()
 
 
 def test_a_child_whose_data_directory_is_gone_ends(tmp_path: Path) -> None:

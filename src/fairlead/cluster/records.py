@@ -34,7 +34,7 @@ PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accept
 STORE_RECORD: Final = struct.Struct("<IIQI20sQQIIQQ20sI")
 """destination, flags of all entries or-ed, order number of the first (0 in HIDDEN), count, session id, first send
 number, transaction, lowest priority, highest priority, time of sending, time of arrival, id of the first message,
-bytes of entries. All records with messages (STORE, HIDDEN, MOVE, PLACE, FIRE) begin with it and end with the entries."""
+bytes of entries. All records with messages (STORE, HIDDEN, MOVE, PLACE, FIRE) begin with it, end with the entries."""
 
 SETTLE_RECORD: Final = struct.Struct("<IIQQ")
 """destination, cursor, transaction or 0, number of items."""

@@ -183,14 +183,16 @@ class Control:
 
         Not before we are ready: a new one turns away whoever says that it is new, and starts another in its place.
         """
-        if self._sock is not None or now_s < self._retry_s or self.state == "new":
+        if self._sock is not None or now_s < self._retry_s:
             return False
         self._retry_s = now_s + RETRY_S
+        if not self._run_dir.is_dir():
+            raise SystemExit(0)  # the data directory is gone: nobody can ever adopt us
+        if self.state == "new":
+            return False
         try:
             self.connect()
         except OSError:
-            if not self._run_dir.is_dir():
-                raise SystemExit(0) from None  # the data directory is gone: nobody can ever adopt us
             return False
         return True
 

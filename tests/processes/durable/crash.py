@@ -342,9 +342,10 @@ def server_for(*, managers: int = 2, plant: str = "", with_disk: bool = False) -
             yield server, disk
 
 
-def run(seed: int, rounds: int, *, way: str = "kills", plant: str = "", **options: Any) -> Report:
-    with server_for(plant=plant, with_disk=way == "power") as (server, disk):
-        return asyncio.run(crash(server, seed=seed, rounds=rounds, way=way, disk=disk, **options))
+def run(seed: int, rounds: int, *, way: str = "kills", plant: str = "", managers: int = 2, **options: Any) -> Report:
+    with server_for(plant=plant, managers=managers, with_disk=way == "power") as (server, disk):
+        options |= {"seed": seed, "rounds": rounds, "way": way, "managers": managers}
+        return asyncio.run(crash(server, disk=disk, **options))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.processes.durable import power
@@ -31,10 +29,9 @@ async def test_some_rounds_of_kills_end_with_balanced_books() -> None:
 @needs_compiler
 @pytest.mark.requirement("CLU-114", "CLU-115", state="scaled", note="some losses of power")
 async def test_some_losses_of_power_end_with_balanced_books() -> None:
-    with server_for(with_disk=True) as (server, disk):
-        report = await crash(
-            server, seed=12, rounds=1, names=("numbers", "transfers", "news"), victims={"power": 1}, disk=disk
-        )
+    names = ("numbers", "transfers", "news")
+    with server_for(managers=1, with_disk=True) as (server, disk):
+        report = await crash(server, seed=12, rounds=1, managers=1, names=names, victims={"power": 1}, disk=disk)
     assert report.faults.found == []
     assert report.kills["power"] >= 2
 
@@ -56,13 +53,12 @@ PLANTED = {
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_bug_is_noticed(plant: str) -> None:
     names, victims, expected = PLANTED[plant]
-    with server_for(plant=plant) as (server, _):
-        report = asyncio.run(crash(server, seed=3, rounds=8, names=names, victims=victims, patience_s=5))
+    report = run(3, 8, plant=plant, managers=1, names=names, victims=victims, patience_s=5)
     assert expected & set(report.faults.counts), report.faults
 
 
 @pytest.mark.slow
 @needs_compiler
 def test_a_confirm_before_the_sync_is_noticed_when_the_power_fails() -> None:
-    report = run(5, 8, way="power", plant="confirm_before_sync", names=("numbers",), patience_s=3)
+    report = run(5, 8, way="power", plant="confirm_before_sync", managers=1, names=("numbers",), patience_s=3)
     assert {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts), report.faults
