@@ -10,7 +10,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +63,8 @@ def suspended(*pids: int) -> Iterator[None]:
         yield
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # the test may have killed it meanwhile
+                os.kill(pid, signal.SIGCONT)
 
 
 def suspend(pid: int) -> None:
