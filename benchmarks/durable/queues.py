@@ -26,13 +26,16 @@ PROBES = 500
 async def measure(server: Server, scale: float) -> Rows:
     count = scaled(QUEUES, scale, AT_ONCE)
     manager = message_manager(server)
-    async with fairlead.connect(server.url, name="queues", reconnect_limit_s=600) as connection:
+    async with (
+        fairlead.connect(server.url, name="probe", reconnect_limit_s=600) as connection,
+        fairlead.connect(server.url, name="queues", reconnect_limit_s=600) as many,
+    ):
         before = await probe(connection)
         empty, began_s = rss(manager), time.perf_counter()
         for first in range(0, count, AT_ONCE):
             await asyncio.gather(
                 *(
-                    connection.queue(f"many.{number}", create=True).send(b"one")
+                    many.queue(f"many.{number}", create=True).send(b"one")
                     for number in range(first, min(count, first + AT_ONCE))
                 )
             )

@@ -233,7 +233,17 @@ cdef class Batch:
             item.previous = time_ms
             item.checksum = header_sum(<uint8_t*>item, start_at(self.seed, self.place + self.lead))
             self.done = True
+            self.shrink()
         return memoryview(self)
+
+    cdef void shrink(self) noexcept:
+        """Finished batches are kept for a while: give back the room that was meant for more."""
+        cdef uint8_t* data
+        if self.room - self.used > 1024:
+            data = <uint8_t*>realloc(self.data, self.used)
+            if data != NULL:
+                self.data = data
+                self.room = self.used
 
     def read(self, uint64_t place, size_t size):
         """What lies at a place inside the batch; a copy as long as it is open."""

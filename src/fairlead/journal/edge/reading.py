@@ -20,6 +20,7 @@ from fairlead.journal.layout import ITEM_BYTES, offset_of, segment_of
 
 DESCRIPTORS_MAX = 64
 FETCHED_BYTES_MAX = 16 << 20
+EACH_BYTES = 256  # what a batch costs beside its bytes
 
 
 class Recent:
@@ -34,7 +35,7 @@ class Recent:
     def keep(self, batch: Batch) -> None:
         self._places.append(batch.place)
         self._batches.append(batch)
-        self._bytes += batch.size
+        self._bytes += batch.size + EACH_BYTES
         if self._bytes > self._bytes_max:
             self._trim()
 
@@ -49,7 +50,7 @@ class Recent:
         # An eighth at a time, so that the lists are not moved for every batch.
         count, goal = 0, self._bytes_max * 7 // 8
         while count < len(self._batches) - 1 and self._bytes > goal:
-            self._bytes -= self._batches[count].size
+            self._bytes -= self._batches[count].size + EACH_BYTES
             count += 1
         del self._batches[:count], self._places[:count]
 
