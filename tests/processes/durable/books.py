@@ -153,6 +153,9 @@ class Reading:
                 faults.add("stored twice", f"{where}, and as {orders[number]}")
             case state if state == SAFE:
                 faults.add("came back after its acknowledgement", f"{where}, {self._before(source, number, now_ms)}")
+            case state if state != UNSEEN and not redelivered and self._firsts[source][number] % 2:
+                # Another consumer had the repeat before this one, whose line is being lost, came to the first delivery.
+                self._firsts[source][number] -= 1
             case state if state != UNSEEN and not redelivered:
                 faults.add("delivered again without the mark", f"{where}, {self._before(source, number, now_ms)}")
         if states[number] == UNSEEN:

@@ -51,6 +51,7 @@ def test_lost(ledger: Ledger) -> None:
     ("fault", "deliveries"),
     [
         ("delivered again without the mark", [(0, 5, False), (0, 5, False)]),
+        ("delivered again without the mark", [(0, 5, True), (0, 5, False), (0, 5, False)]),  # the first is a late one
         ("stored twice", [(0, 5, False), (0, 6, False)]),
         ("out of order", [(1, 6, False), (0, 5, False)]),
     ],
