@@ -9,6 +9,7 @@ from tests.processes.durable.crash import MM, crash, run, server_for
 
 pytestmark = pytest.mark.processes
 
+SEEDS = (3, 4, 5, 6)
 needs_compiler = pytest.mark.skipif(power.compiler() is None, reason="needs a C compiler")
 
 
@@ -52,13 +53,20 @@ PLANTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_bug_is_noticed(plant: str) -> None:
+    """A kill has to meet the bug: where it is luck whether one does, there is more than one seed."""
     names, victims, expected = PLANTED[plant]
-    report = run(3, 8, plant=plant, managers=1, names=names, victims=victims, patience_s=5)
-    assert expected & set(report.faults.counts), report.faults
+    for seed in SEEDS:
+        report = run(seed, 8, plant=plant, managers=1, names=names, victims=victims, patience_s=5)
+        if expected & set(report.faults.counts):
+            return
+    pytest.fail(f"{plant} was not noticed with the seeds {SEEDS}: {report.faults}")
 
 
 @pytest.mark.slow
 @needs_compiler
 def test_a_confirm_before_the_sync_is_noticed_when_the_power_fails() -> None:
-    report = run(5, 8, way="power", plant="confirm_before_sync", managers=1, names=("numbers",), patience_s=3)
-    assert {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts), report.faults
+    for seed in SEEDS:
+        report = run(seed, 8, way="power", plant="confirm_before_sync", managers=1, names=("numbers",), patience_s=3)
+        if {"confirmed and lost", "came back after its acknowledgement"} & set(report.faults.counts):
+            return
+    pytest.fail(f"confirming before the sync was not noticed with the seeds {SEEDS}: {report.faults}")
