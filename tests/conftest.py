@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sysconfig
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +35,7 @@ SEVERAL_NODES = {
     )
 }
 STORES = f"fairlead-{os.getuid()}-*"
+YOUNG_S = 60
 BEFORE = pytest.StashKey[set[Path]]()
 
 
@@ -66,8 +68,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         with suppress(OSError):
             mapped |= set(re.findall(r"fairlead-\d+-[0-9a-f]+", maps.read_text()))
     for store in set(TMPFS.glob(STORES)) - session.config.stash[BEFORE]:
-        if store.name not in mapped:
-            remove_directory(store)
+        with suppress(OSError):  # a young one may be of a server that another run of the suite is starting
+            if store.name not in mapped and time.time() - store.stat().st_mtime > YOUNG_S:
+                remove_directory(store)
 
 
 def pytest_report_header() -> str:

@@ -21,6 +21,7 @@ from fairlead.testing import Server
 STAMP = struct.Struct("<IQQ")  # who, the number, when (monotonic ns)
 BURST, BURST_S = 10, (0.02, 0.1)  # messages said at once, and how often at most and at least
 OPENINGS_AT_ONCE = 50
+LINES_MAX = 20  # of one failure
 
 
 class Gap(NamedTuple):
@@ -95,11 +96,19 @@ class Party:
         self.connection = connection
         self.events: Counter[str] = Counter()
         self.last: Event | None = None
+        self._last_s: dict[str, float] = {}
         connection.on_event(self._on_event)
 
     def _on_event(self, event: Event) -> None:
         self.events[event.name] += 1
         self.last = event
+        self._last_s[event.name] = time.monotonic()
+
+    def __str__(self) -> str:
+        now_s = time.monotonic()
+        told = [f"{n} x {name}, {now_s - self._last_s[name]:.2f} s ago" for name, n in self.events.items()]
+        state = "connected" if self.connection.connected else "not connected"
+        return f"uid {self.connection.uid} ({'; '.join([state, *told])})"
 
 
 class Load:
@@ -116,6 +125,7 @@ class Load:
         self.books = [Book() for _ in range(subscribers)]
         self.sent = [0] * publishers
         self.paused = False
+        self._sent_s = [time.monotonic()] * publishers
         self._padding = bytes(max(0, size - STAMP.size))
         self._tasks: list[asyncio.Task[None]] = []
         self._running = True
@@ -164,6 +174,7 @@ class Load:
             bodies = [STAMP.pack(number, first + i, now_ns) + self._padding for i in range(count)]
             self.sent[number] += count
             await connection.publish_many(topic, bodies)
+            self._sent_s[number] = time.monotonic()
 
     def forget_worst(self) -> float:
         """The worst delay so far, in ms; from here on it is measured anew."""
@@ -193,16 +204,45 @@ class Load:
         return found
 
     async def settle(self, timeout_s: float = 20.0) -> Result:
-        """Stop sending, wait until the last number of every publisher is in, and add up."""
+        """Stop sending, wait until the last number of every publisher is in, and add up.
+
+        The last number never comes in if it was sent while an end of the flow was away: see `sent_again`.
+        """
         self._running = False
-        await asyncio.wait_for(asyncio.gather(*self._writers), timeout_s)
-        await until(self._is_in, timeout_s)
+        done, unfinished = await asyncio.wait(self._writers, timeout=timeout_s)
+        for task in done:
+            task.result()
+        deadline_s = time.monotonic() + (0 if unfinished else timeout_s)
+        while unfinished or self._behind():
+            assert time.monotonic() < deadline_s, f"not all is in after {timeout_s:g} s:\n{self._whats_missing()}"
+            await asyncio.sleep(0.01)
         return self.result()
 
-    def _is_in(self) -> bool:
-        return all(
-            self.books[number % self.counts[1]].next.get(number, 0) >= sent for number, sent in enumerate(self.sent)
-        )
+    async def sent_again(self, timeout_s: float = 20.0) -> None:
+        """Wait until every publisher has sent something from now on."""
+        before = list(self.sent)
+        await until(lambda: all(now > then for now, then in zip(self.sent, before, strict=True)), timeout_s)
+
+    def _behind(self) -> list[int]:
+        """Publishers whose last number is not in."""
+        books, count = self.books, self.counts[1]
+        return [n for n, sent in enumerate(self.sent) if books[n % count].next.get(n, 0) < sent]
+
+    def _whats_missing(self) -> str:
+        """A line for each flow that stands still: what is missing, and what happened to its two ends."""
+        now_s, lines = time.monotonic(), []
+        sending = {number for number, task in enumerate(self._writers) if not task.done()}
+        for number in sorted({*self._behind(), *sending}):
+            group = number % self.counts[1]
+            book, last_s = self.books[group], self._sent_s[number]
+            gaps = [(gap.first, gap.after) for gap in book.gaps if gap.sender == number][-3:]
+            lines.append(
+                f"publisher {number} {self.publishers[number]} {'is sending' if number in sending else 'sent'} "
+                f"{self.sent[number]}, the last {now_s - last_s:.2f} s ago; "
+                f"subscriber {group} {self.subscribers[group]} has {book.next.get(number, 0)}, gaps {gaps}"
+            )
+        more = len(lines) - LINES_MAX
+        return "\n".join(lines[:LINES_MAX] + ([f"and {more} more"] if more > 0 else []))
 
     def result(self) -> Result:
         books, parties = self.books, [*self.publishers, *self.subscribers]

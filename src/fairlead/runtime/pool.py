@@ -359,7 +359,10 @@ class Pool:
         child.close()
         del self.children[child.pid]
         self._predecessors.pop(child, None)
-        self._loop.call_after(settle_s, lambda: self._settle(post, child, status, now_s))
+        if self.stopping:  # the loop ends with the last child, and a timer with the loop
+            self._settle(post, child, status, now_s)
+        else:
+            self._loop.call_after(settle_s, lambda: self._settle(post, child, status, now_s))
 
     def _settle(self, post: Post, child: Child, status: int, ended_s: float) -> None:
         """Tell of an end, and see to it that the post has all it needs again."""
