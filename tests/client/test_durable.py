@@ -161,11 +161,11 @@ def test_what_a_lost_consumer_leaves_unacknowledged(play: Play, mode: Any, left:
             taken += 1
             if taken == 5:
                 break
-        await asyncio.sleep(0.01)
-        destination = server.manager.destinations["q"]
+        while len(server.bodies("q")) > left:
+            await asyncio.sleep(0.001)
         server.cut()
         await asyncio.sleep(0.01)
-        assert len(destination.bodies) == left
+        assert len(server.bodies("q")) == left
 
     play(story)
 
@@ -238,6 +238,37 @@ def test_listeners_run_one_at_a_time_and_stop_waits_for_them(play: Play) -> None
         for consumer in consumers:
             await consumer.close()
         assert server.bodies("a") == server.bodies("b") == []
+
+    play(story)
+
+
+@pytest.mark.requirement("CLU-126")
+def test_a_message_that_waits_for_its_listener_is_nothing_the_application_has(play: Play) -> None:
+    async def story(server: Server, connection: Connection) -> None:
+        session = connection.session(ack="auto")
+        free = asyncio.Event()
+        seen: list[bytes] = []
+
+        async def listen(message: fairlead.Delivery) -> None:
+            seen.append(message.body)
+            await free.wait()
+
+        consumers = [session.queue(name).consume() for name in ("a", "b")]
+        for consumer in consumers:
+            await session.queue(consumer.destination).send(consumer.destination.encode())
+            consumer.listen(listen)
+            while not (seen and (consumer is consumers[0] or consumer._handed)):
+                await asyncio.sleep(0.001)
+        server.manager.commands.clear()
+        server.cut()
+        asked = server.manager.commands
+        while sum(one["do"] == "consume" for one in asked) < 2:
+            await asyncio.sleep(0.001)
+        assert {one["destination"]: one["holds"] for one in asked if one["do"] == "consume"} == {"a": [[1, 2]], "b": []}
+        free.set()
+        while server.bodies("a") or server.bodies("b"):
+            await asyncio.sleep(0.001)
+        assert seen == [b"a", b"b"]
 
     play(story)
 

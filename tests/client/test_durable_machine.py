@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairlead.client.durable.commands import Command
 from fairlead.client.durable.consumer import DurableConsumer
 from fairlead.client.durable.content import PLAIN, Content, content, decode_body, encode_body
+from fairlead.client.durable.keys import Keys
 from fairlead.client.durable.session import DurableSession, State
 from fairlead.client.durable.settlement import ranges
 from fairlead.client.durable.transaction import DurableTransaction
@@ -573,6 +574,46 @@ def test_what_was_under_way_when_one_of_its_key_was_given_back_goes_back_too() -
         world.pump()
     assert seen == [b"0", b"1", b"2"]
     assert world.server.destinations["orders"].cursors[""].counts == {1: 2, 2: 1, 3: 1}
+
+
+@pytest.mark.requirement("CLU-28")
+def test_the_answer_to_the_first_return_says_nothing_of_the_second() -> None:
+    world = World()
+    send(producer_of(world), b"0", b"1", like=content(key="k"))
+    world.pump()
+    consumer = consumer_of(world.road.sessions[0])
+    world.pump()
+    keys = Keys()
+    (one,) = consumer.take(1)
+    other = next(message for message in consumer.withdraw() if message.order > one.order)
+    first = keys.give_back("k", one.order)
+    assert keys.is_early(other)
+    assert not keys.is_early(one), "it has come again"
+    assert not keys.is_early(other)
+    second = keys.give_back("k", one.order)
+    first.set_result(None)
+    assert keys.is_early(other)
+    second.set_result(None)
+    assert not keys.is_early(other)
+    assert not keys.given_back
+
+
+@pytest.mark.requirement("CLU-28")
+def test_what_was_taken_and_not_seen_when_the_line_was_lost_keeps_no_key() -> None:
+    world = World()
+    send(producer_of(world), b"0", b"1", like=content(key="k"))
+    world.pump()
+    consumer = consumer_of(world.road.sessions[0])
+    world.pump()
+    assert [message.body for message in consumer.take(2)] == [b"0"]
+    world.cut()  # `held` says that the application has not seen it
+    world.pump()
+    (again,) = consumer.take(2)
+    assert (again.body, again.redelivered) == (b"0", True)
+    consumer.held = lambda: [again.order]
+    world.cut()
+    world.pump()
+    assert consumer.take(2) == [], "it has this one"
 
 
 @given(st.integers(0, 1 << 32))

@@ -341,7 +341,7 @@ class Consumer(Listening):
     # Inside.
 
     def _held(self) -> list[int]:
-        unseen = set(map(id, tuple(self.ahead)))
+        unseen = set(map(id, (*self.ahead, self._next)))
         handed = [one.order for one in self._handed if not one._settled and id(one) not in unseen]
         return [*handed, *(one.order for one in self._lazy)]
 

@@ -28,6 +28,7 @@ class Listening:
     session: Session
     ack: AckMode
     _listener: asyncio.Task[None] | None = None
+    _next: Delivery | None = None  # taken for the callback, which is not free yet
 
     if TYPE_CHECKING:
 
@@ -49,8 +50,9 @@ class Listening:
 
     async def _listen(self, callback: Listener) -> None:
         while found := await self.take_batch(1):
-            message = found[0]
+            self._next = message = found[0]
             async with self.session.callbacks:
+                self._next = None
                 if self.comes_again(message):
                     self.return_unseen(found)
                     continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fairlead.client.durable.settlement import Settlements
@@ -58,7 +59,7 @@ class Channel:
         self.owed = self.owed_bytes = 0
         return owed, size
 
-    def on_lost(self) -> set[int]:
+    def on_lost(self, held: Iterable[int]) -> set[int]:
         self._frames.clear()
         self._taken = self.in_hand = self.owed = self.owed_bytes = 0
-        return self.settlements.on_lost()
+        return self.settlements.on_lost(held)

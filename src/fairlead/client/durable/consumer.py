@@ -55,6 +55,7 @@ class DurableConsumer:
         self.buffer: deque[Delivered] = deque()
         self.main = Channel(self, destination, answered=answered)
         self.handle = 0
+        self.own = 0  # its number in its session
         self.error: Exception | None = None
         self.is_open = False  # was it ever
         self.is_over = False  # nothing more will come: end of a browse, or an orderly close
@@ -79,11 +80,13 @@ class DurableConsumer:
     def request(self) -> Facts:
         """The fields of `consume`. When it was open before, credit is given after what is still to be settled.
 
-        Of a pattern nothing is; its credit is for each topic, also for those that are made later.
+        Of a pattern nothing is; its credit is for each topic, also for those that are made later. The first time it
+        holds nothing, and says so: it may have been open at the server, and sent things, before a line was lost.
         """
-        fields: Facts = {"destination": self.destination, **self._fields}
+        fields: Facts = {"destination": self.destination, "own": self.own, **self._fields}
         if not self.is_open or self._by_pattern:
-            return fields | {"messages": self.prefetch, "bytes": self._prefetch_bytes}
+            nothing: Facts = {} if self.looks else {"holds": []}
+            return fields | nothing | {"messages": self.prefetch, "bytes": self._prefetch_bytes}
         fields |= {"messages": 0, "bytes": 0}
         if not self.looks:
             fields["holds"] = self._holds()
@@ -134,7 +137,8 @@ class DurableConsumer:
     def on_lost(self) -> None:
         self.handle = 0
         self.epoch += 1
-        self._again |= self.main.on_lost()
+        held = set(self.held())
+        self._again |= self.main.on_lost(held)
         for channel in self._topics.values():
             channel.settlements.fail(Stale("The connection was lost before the acknowledgement was answered."))
         self._topics.clear()
@@ -144,7 +148,7 @@ class DurableConsumer:
             self._last = min(self._last, self.buffer[0].order - 1)  # from here on it is asked for again
         self.buffer.clear()
         if self._keys is not None:
-            self._keys.on_lost()
+            self._keys.on_lost(held)
         for download in self._downloads.values():
             download.on_lost()
 

@@ -1,12 +1,16 @@
 """Messages with a grouping key, one at a time: the next of a key comes when the last one is settled (CLU-28).
 
 When one is given back, those of its key that follow it go back too. Others may be under way already, sent before the
-server heard of it: they are early, until what was given back has come again or the server has said that it knows.
+server heard of it: they are early, until what was given back has come again or the server has said that it knows. It
+says so when its disk does, often after the message has come again and was given back once more: that answer is to the
+first time, and says nothing of the second.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
+from heapq import heappop, heappush
 
 from fairlead.wire.entry_codec import Delivered
 
@@ -19,7 +23,7 @@ class Keys:
     def __init__(self) -> None:
         self._active: dict[str, int] = {}  # key: the message the application has
         self._parked: dict[str, deque[Delivered]] = {}
-        self.given_back: dict[str, set[int]] = {}
+        self.given_back: dict[str, Back] = {}
 
     def admit(self, message: Delivered) -> bool:
         """May it be handed out now? If not it is parked."""
@@ -51,25 +55,29 @@ class Keys:
             del self._active[key]
 
     def give_back(self, key: str, order: int) -> GivenBack:
-        self.given_back.setdefault(key, set()).add(order)
-        return GivenBack(self, key, order)
+        given = GivenBack(self, key, order)
+        self.given_back.setdefault(key, Back()).add(given)
+        return given
 
     def is_early(self, message: Delivered) -> bool:
         """Was it sent before the server heard that one it follows was given back?"""
         key = message.key
-        orders = self.given_back.get(key) if key is not None else None
-        if not orders or key is None:
+        back = self.given_back.get(key) if key is not None else None
+        if back is None:
             return False
-        self.known(key, message.order)
-        return bool(orders) and min(orders) < message.order
+        given = back.last.get(message.order)
+        if given is not None:
+            self.known(given)  # it has come again
+        lowest = back.lowest()
+        return lowest is not None and lowest < message.order
 
-    def known(self, key: str, order: int) -> None:
-        """It has come again, or the server has heard."""
-        orders = self.given_back.get(key)
-        if orders is not None:
-            orders.discard(order)
-            if not orders:
-                del self.given_back[key]
+    def known(self, given: GivenBack) -> None:
+        """The server has heard of it, this time."""
+        back = self.given_back.get(given.key)
+        if back is not None and back.last.get(given.order) is given:
+            del back.last[given.order]
+            if not back.last:
+                del self.given_back[given.key]
 
     def take(self, key: str) -> list[Delivered]:
         """Everything parked behind this key, to be given back."""
@@ -80,26 +88,47 @@ class Keys:
         self._parked.clear()
         return everything
 
-    def on_lost(self) -> None:
+    def on_lost(self, held: Collection[int]) -> None:
+        """Only what the application has keeps its key; what was taken for it and not seen comes again like the rest."""
         self.take_all()
         self.given_back.clear()
+        self._active = {key: order for key, order in self._active.items() if order in held}
+
+
+class Back:
+    """What was given back of one key, and is not known to the server."""
+
+    __slots__ = ("_heap", "last")
+
+    def __init__(self) -> None:
+        self.last: dict[int, GivenBack] = {}  # by order, the last time it was
+        self._heap: list[int] = []  # these, and some that are known meanwhile
+
+    def add(self, given: GivenBack) -> None:
+        self.last[given.order] = given
+        heappush(self._heap, given.order)
+
+    def lowest(self) -> int | None:
+        while self._heap and self._heap[0] not in self.last:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
 
 
 class GivenBack:
-    """Waits for the server to say that it knows."""
+    """A message, one time it was given back: waits for the server to say that it knows."""
 
-    __slots__ = ("_key", "_keys", "_order")
+    __slots__ = ("_keys", "key", "order")
 
     def __init__(self, keys: Keys, key: str, order: int) -> None:
         self._keys = keys
-        self._key = key
-        self._order = order
+        self.key = key
+        self.order = order
 
     def done(self) -> bool:
         return False
 
     def set_result(self, result: None) -> None:
-        self._keys.known(self._key, self._order)
+        self._keys.known(self)
 
     def set_exception(self, exception: Exception) -> None:
-        self._keys.known(self._key, self._order)
+        self._keys.known(self)

@@ -59,6 +59,7 @@ class DurableSession:
         self.consumers: list[DurableConsumer] = []
         self.uploads: list[Upload] = []
         self.transaction: DurableTransaction | None = None
+        self.consumed = 0  # consumers it ever had: the number of the newest
         self.transactions = 0  # how many it has begun: the number of the newest
         self.transfers = 0  # the same of very large messages
         self.waiting: list[Command] = []  # for the session to be open
@@ -114,6 +115,8 @@ class DurableSession:
         return found
 
     def add_consumer(self, consumer: DurableConsumer) -> None:
+        self.consumed += 1
+        consumer.own = self.consumed
         self.consumers.append(consumer)
         self._consume(consumer)
 

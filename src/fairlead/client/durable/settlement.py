@@ -64,6 +64,19 @@ def ranges(orders: Iterable[int]) -> list[Item]:
     return items
 
 
+def _last_words(items: list[Item], superseded: set[int]) -> list[Item]:
+    """Without what was said of messages that have come again since, and were settled again or are in use."""
+    if all(item.action == ACKNOWLEDGE for item in items):
+        return items
+    kept: list[Item] = []
+    for item in reversed(items):
+        orders = [order for order in range(item.first, item.beyond) if order not in superseded]
+        superseded.update(orders)
+        kept += reversed([part._replace(action=item.action, delay_ms=item.delay_ms) for part in ranges(orders)])
+    kept.reverse()
+    return kept
+
+
 class Settlements:
     """Of one way to one destination: a handle of a consumer. In dups-ok mode nothing is answered."""
 
@@ -133,8 +146,11 @@ class Settlements:
             self._consumer.session.road.stale += max(0, len(stale) - (len(said.told) - waiting))
         self._consumer.session.road.changed()
 
-    def on_lost(self) -> set[int]:
-        """Take back what was not answered; the orders of what was acknowledged, for when they come again."""
+    def on_lost(self, held: Iterable[int]) -> set[int]:
+        """Take back what was not answered; the orders of what was acknowledged, for when they come again.
+
+        `held`: what the application has. If it gave that back before, the server knew, or it had not come again.
+        """
         self.handle = 0
         unanswered, self._said = self._said, {}
         items: list[Item] = []
@@ -142,7 +158,7 @@ class Settlements:
         for said in unanswered.values():
             items += said.items
             told += said.told
-        self._items = items + self._items
+        self._items = _last_words(items + self._items, {*held, *self.acknowledged})
         self._told = told + self._told
         orders = set(self.acknowledged)
         for item in self._items:
