@@ -36,7 +36,9 @@
     │   ├── DestinationDeleted   it was there, and was deleted
     │   ├── WrongKind            a queue was asked for and it is a topic, or the other way round
     │   ├── DuplicateSubscription  a durable subscription of this name is in use
-    │   └── OutOfOrder           a send came before the one it follows
+    │   ├── OutOfOrder           a send came before the one it follows
+    │   ├── OffsetGone           messages asked for are not there any more; the text says which
+    │   └── StageMissing         a batch cannot be published: not everything of it was staged
     ├── HandlerFailed            the receiver's own code failed while it answered
     ├── Cancelled                given up by whoever asked
     ├── Stale                    settled too late: the message is no longer this consumer's
@@ -78,6 +80,7 @@ __all__ = [
     "NoMessageManager",
     "NoReceiver",
     "NotAllowed",
+    "OffsetGone",
     "OutOfOrder",
     "ProtocolError",
     "ReceiverLost",
@@ -88,6 +91,7 @@ __all__ = [
     "SessionLost",
     "ShuttingDown",
     "SlowClient",
+    "StageMissing",
     "Stale",
     "StoreFull",
     "TooLarge",
@@ -351,6 +355,18 @@ class OutOfOrder(Refused):
     code = "out-of-order"
 
 
+class OffsetGone(Refused):
+    """Messages asked for by their order numbers were let go meanwhile; the text says which."""
+
+    code = "offset-gone"
+
+
+class StageMissing(Refused):
+    """A batch cannot be published, for not everything of it is staged."""
+
+    code = "stage-missing"
+
+
 class HandlerFailed(FairleadError):
     """The receiver's own code failed while it answered; the text is what it said."""
 
@@ -452,6 +468,8 @@ CODES: dict[str, Entry] = {
     "blocked": Entry(Blocked, "The destination is full; it takes messages again when some are consumed."),
     "store-full": Entry(StoreFull, "There is no room left on stable storage; consume messages or make room."),
     "out-of-order": Entry(OutOfOrder, "A send arrived before the one it follows; send again what is not confirmed."),
+    "offset-gone": Entry(OffsetGone, "Messages asked for were let go meanwhile; the text says which."),
+    "stage-missing": Entry(StageMissing, "The batch cannot be published: not everything of it is staged."),
     "stale": Entry(Stale, "Settled too late: the message is no longer this consumer's."),
     "session-lost": Entry(SessionLost, "The session is gone and cannot be resumed; open a new one."),
     "transfer-failed": Entry(TransferFailed, "A very large message did not come through whole; the text says why."),

@@ -16,6 +16,7 @@ KIND_SETTLE: Final = 0x62  # number: consumer, correlation: transaction or 0, pe
 KIND_WANT: Final = 0x63  # number: consumer, correlation: messages more, peer: bytes more
 KIND_PIECE: Final = 0x64  # number: producer, correlation: transfer, peer: offset; flag LAST
 KIND_PULL: Final = 0x65  # number: consumer, correlation: order, peer: send up to this offset; flag LAST: stop
+KIND_MORE: Final = 0x66  # number: scan, correlation: batches more; flag LAST: stop
 # message manager -> client
 KIND_ANSWER: Final = 0x70  # JSON; `number` of the COMMAND
 KIND_STORED: Final = 0x71  # number: producer; items of STORED_ITEM
@@ -23,6 +24,7 @@ KIND_DELIVER: Final = 0x72  # number: consumer; chunks
 KIND_SETTLED: Final = 0x73  # number: consumer, peer: tag; items of RANGE that were stale
 KIND_DATA: Final = 0x74  # number: consumer, correlation: order, peer: offset; flag LAST
 KIND_NOTICE: Final = 0x75  # JSON {"event": …}
+KIND_COLUMNS: Final = 0x76  # number: scan, correlation: batch (from 1), peer: offset in it; flag LAST: the batch ends
 
 FLAG_PATIENT: Final = 0x20  # SETTLE: nobody waits for the answer, so it may be written with what comes next
 

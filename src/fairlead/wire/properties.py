@@ -29,7 +29,7 @@ __all__ = [
 Value = bool | int | float | str | bytes
 
 OWN_NAMES: Final = frozenset(
-    {":correlation", ":reply-to", ":type", ":dedup", ":cron", ":due", ":body", ":from"}
+    {":correlation", ":reply-to", ":type", ":dedup", ":cron", ":due", ":body", ":stream", ":sequence", ":from"}
     | {":dead-destination", ":dead-reason", ":dead-ms", ":dead-count", ":dead-id"}
 )
 SERVER_PREFIXES: Final = (b":from", b":dead-")
