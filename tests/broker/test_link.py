@@ -21,6 +21,7 @@ from fairlead.store import arena, layout, ring
 from fairlead.wire.durable import (
     ENVELOPE,
     KIND_ANSWER,
+    KIND_COLUMNS,
     KIND_COMMAND,
     KIND_DELIVER,
     KIND_NOTICE,
@@ -190,7 +191,7 @@ def test_what_follows_a_command_does_not_wait_for_the_clock(make: Make) -> None:
 
 
 @pytest.mark.requirement("CLU-59")
-@pytest.mark.parametrize("bad", [frame(0x66, number=7), frame(KIND_COMMAND, number=7, body=bytes(70_000))])
+@pytest.mark.parametrize("bad", [frame(0x67, number=7), frame(KIND_COMMAND, number=7, body=bytes(70_000))])
 def test_a_command_of_unknown_kind_is_answered_and_the_connection_stays(make: Make, bad: bytes) -> None:
     rig = make()
     client = rig.live()
@@ -326,6 +327,42 @@ def test_a_client_that_does_not_read_its_deliveries_is_cut_off(make: Make) -> No
     rig.later(2000)
     rig.later(2000)
     assert [f.body for _, _, f in rig.heard()] == [b'{"do":"gone"}']
+
+
+def test_of_a_client_that_does_not_read_in_bulk_the_message_manager_is_told(make: Make) -> None:
+    rig = make(slow_client_bytes=65_536)
+    client, other = rig.live(buffer=4096), rig.live()
+    for one in (client, other):
+        one.send(store())
+    rig.heard()
+    told: list[tuple[int, bytes]] = []
+    sent = [b"%d " % n + bytes(300_000) for n in range(14)]
+    for body in sent:
+        rig.answer(client, frame(KIND_COLUMNS, body=body))
+        rig.answer(other, frame(KIND_COLUMNS, body=body))
+        rig.turn()
+        other.frames()
+        told += [(uid, f.body) for _, uid, f in rig.heard(1)]
+    assert told == [(client.uid, b'{"do":"full"}')]
+    found: list[Frame] = []
+    while len(found) < len(sent):
+        found += client.frames()
+        told += [(uid, f.body) for _, uid, f in rig.heard(1)]
+    told += [(uid, f.body) for _, uid, f in rig.heard(2)]
+    assert [f.body for f in found] == sent
+    assert told == [(client.uid, b'{"do":"full"}'), (client.uid, b'{"do":"room"}')]
+    assert rig.statistics()["slow_clients"] == 0
+    # A new message manager knows nothing of it, and hears no `room`.
+    for body in sent:
+        rig.answer(client, frame(KIND_COLUMNS, body=body))
+    assert [f.body for _, _, f in rig.heard()] == [b'{"do":"full"}']
+    rig.peer.close()
+    rig.turn(2)
+    rig.attach()
+    found = []
+    while len(found) < len(sent):
+        found += client.frames()
+        assert rig.heard(1) == []
 
 
 def test_one_delivery_larger_than_the_bound_is_no_reason_to_cut_off(make: Make) -> None:

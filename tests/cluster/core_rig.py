@@ -63,6 +63,9 @@ class MemoryJournal:
             return None
         return memoryview(bytes(self.bytes[place - 1 : place - 1 + size]))
 
+    def fetch(self, place: int, size: int) -> memoryview:
+        return memoryview(bytes(self.bytes[place - 1 : place - 1 + size]))
+
     def crash(self) -> None:
         for lost in self.records[self.safe :]:
             del self.bytes[lost.place - 1 :]

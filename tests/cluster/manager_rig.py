@@ -38,6 +38,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.full = ""
+        self.hurry = False
         self.records: list[Written] = []
         self.bytes = bytearray(16)
         self.covers = 0
@@ -51,6 +52,9 @@ class MemoryJournal:
         return index, place
 
     def read(self, place: int, size: int, skip: int = 0) -> memoryview | None:
+        return memoryview(bytes(self.bytes[place : place + size]))
+
+    def fetch(self, place: int, size: int) -> memoryview:
         return memoryview(bytes(self.bytes[place : place + size]))
 
 

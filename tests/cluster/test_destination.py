@@ -232,6 +232,29 @@ def test_what_a_resumed_session_does_not_have_comes_again(rig: Rig) -> None:
     assert [(m.order, m.delivery_count) for m in rig.take(again[0])] == [(order, 2) for order in left]
 
 
+@pytest.mark.requirement("CLU-126")
+def test_each_consumer_of_a_resumed_session_gets_its_own_back(rig: Rig) -> None:
+    queue = rig.make("q", hold_s=5)
+    rig.send(rig.producer(queue), texts(range(6)))
+    session = rig.session()
+    consumers = [rig.consumer(queue, 3, session=session, own=own) for own in (1, 2)]
+    rig.run()
+    found = [rig.take(one) for one in consumers]
+    for one in consumers:
+        queue.lost(one)
+    session = rig.session(session.id)
+    theirs = [(message.order, message.order + 1) for message in found[1]]
+    # the first still has to say something of what has gone to the second meanwhile
+    first = rig.consumer(queue, 0, session=session, own=1, holds=theirs[:2])
+    third = rig.consumer(queue, 0, session=session, own=3, holds=[])
+    second = rig.consumer(queue, 0, session=session, own=2, holds=theirs)
+    rig.ack(second, found[1], tag=1)
+    assert rig.answers[-1] == (second.handle, 1, [])
+    rig.want(first, 10)
+    assert [message.order for message in rig.take(first)] == [message.order for message in found[0]]
+    assert rig.take(third) == []
+
+
 @pytest.mark.requirement("CLU-111")
 def test_a_window_of_one_gives_strict_one_by_one(rig: Rig) -> None:
     queue = rig.make("q")

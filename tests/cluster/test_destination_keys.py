@@ -126,6 +126,24 @@ def test_no_key_is_stuck_when_a_consumer_vanishes(rig: Rig) -> None:
     assert [m.order for m in rig.take(other)] == list(range(1, 21))
 
 
+@pytest.mark.requirement("CLU-28", "CLU-126")
+def test_a_lost_consumer_that_may_come_back_keeps_its_key_and_gets_nothing_more(rig: Rig) -> None:
+    queue = rig.make("q", hold_s=5)
+    producer = rig.producer(queue)
+    session = rig.session()
+    one = rig.consumer(queue, 10, session=session)
+    rig.send(producer, keyed(0, 0))
+    queue.lost(one)
+    two = rig.consumer(queue, 10)
+    rig.send(producer, keyed(1, 0), keyed(2, 1))
+    assert [m.order for m in rig.take(two)] == [3]
+    assert queue.facts()["locked"] == 2
+    again = rig.consumer(queue, 0, session=rig.session(session.id), holds=[])
+    rig.want(again, 10)
+    found = rig.take(two) + rig.take(again)
+    assert [(m.order, m.delivery_count) for m in found] == [(1, 2), (2, 1)]
+
+
 @pytest.mark.requirement("CLU-28")
 @pytest.mark.parametrize("seed", range(20))
 def test_many_keys_with_returns_and_vanishing_consumers(seed: int) -> None:

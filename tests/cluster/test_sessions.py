@@ -242,7 +242,7 @@ def test_producing_twice_is_one_producer_and_kinds_are_checked(manager: Manager)
 def test_hostile_commands_are_answered(manager: Manager) -> None:
     client = manager.client()
     session = opened(client)
-    for do in (*manager.core.sessions._commands, "nonsense", 7, None, [1]):
+    for do in (*manager.core.sessions.commands, "nonsense", 7, None, [1]):
         for fields in ({}, {"session": -1}, {"session": "x"}, {"session": session["session"], "handle": 99, "name": 1}):
             number = client.ask(do, **fields)  # type: ignore[arg-type]
             manager.turn()

@@ -113,3 +113,31 @@ def test_a_long_backlog_takes_little_memory(tmp_path: Path) -> None:
     assert index.find(records - 1) is None
     assert len(index) <= 1024
     spill.close()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=40),
+    st.integers(0, 220),
+    st.integers(0, 220),
+    st.integers(0, 220),
+)
+@settings(max_examples=150, deadline=None)
+def test_whole_records_of_a_range(records: list[tuple[int, int]], low: int, high: int, floor: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_ROWS", 4)
+        index = Index(Pool(Memory(), bytes_max=1))
+        added, base = list[Entry](), 1
+        for number, (count, hole) in enumerate(records):
+            added.append(entry(base + hole, count, number))
+            index.add(*added[-1])
+            base += hole + count
+        index.drop_below(floor)
+        first, beyond, total = index.whole(low, high)
+        inside = [one for one in added if max(low, floor) <= one.base and one.base + one.count <= high]
+        assert all(low <= one.base and one.base + one.count <= high for one in added if first <= one.base < beyond)
+        assert total == sum(one.size for one in added if first <= one.base < beyond)
+        # A record before a hole that reaches over the end may be left out.
+        assert sum(one.size for one in inside) - total in (0, *(one.size for one in inside[-1:]))
+        index.replace(added[0].base, 1, 99, 5, 0, 0)
+        if added[0].count > 1 and floor <= added[0].base:
+            assert index.whole(low, high)[2] == 0, "copied in part"

@@ -6,7 +6,18 @@ import struct
 
 from fairlead.errors import CODES
 
-__all__ = ["PREFACE", "VERSION", "error_frame", "frame", "gone_frame", "ping_frame", "pong_frame", "preface_answer"]
+__all__ = [
+    "PREFACE",
+    "VERSION",
+    "error_frame",
+    "frame",
+    "full_frame",
+    "gone_frame",
+    "ping_frame",
+    "pong_frame",
+    "preface_answer",
+    "room_frame",
+]
 
 MAGIC = b"FLD\n"
 VERSION = 1
@@ -59,6 +70,16 @@ def pong_frame(correlation: int) -> bytes:
 def gone_frame() -> bytes:
     """What the message manager hears when a connection that it knows has ended (docs/durable.md, section 2)."""
     return frame(COMMAND, body=b'{"do":"gone"}')
+
+
+def full_frame() -> bytes:
+    """… that the client of one does not read what is sent to it in bulk."""
+    return frame(COMMAND, body=b'{"do":"full"}')
+
+
+def room_frame() -> bytes:
+    """… and that it does again."""
+    return frame(COMMAND, body=b'{"do":"room"}')
 
 
 def preface_answer(first: bytes) -> tuple[str, bytes] | None:

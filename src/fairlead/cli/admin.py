@@ -373,6 +373,96 @@ def unsubscribe(target: Target, client: str, name: str, yes: bool) -> None:
     target.show("unsubscribe", client=client, name=name)
 
 
+# --- Sinks ------------------------------------------------------------------------------------------------------
+@admin_group.group("sink")
+def sink_group() -> None:
+    """What programs that write in bulk have published last, and what they have staged and not published."""
+
+
+@sink_group.command("list")
+@click.argument("query", required=False)
+@click.option("--count", type=click.IntRange(min=1, max=1000), help="So many on a page; 100 if nothing is said.")
+@click.option("--page", type=click.IntRange(min=0), help="Which page; the first is 0.")
+@targeted
+def sink_list(target: Target, **choice: Any) -> None:
+    """The last batch of each query, the newest first; of QUERY only."""
+    target.show("sinks", **choice)
+
+
+@sink_group.command("stages")
+@click.argument("query", required=False)
+@click.option("--count", type=click.IntRange(min=1, max=1000), help="So many on a page; 100 if nothing is said.")
+@click.option("--page", type=click.IntRange(min=0), help="Which page; the first is 0.")
+@targeted
+def sink_stages(target: Target, **choice: Any) -> None:
+    """What is staged and not published, of all queries or of QUERY."""
+    target.show("stages", **choice)
+
+
+@sink_group.command("forget")
+@click.argument("query")
+@yes_option
+@targeted
+def sink_forget(target: Target, query: str, yes: bool) -> None:
+    """Forget which batch QUERY published last: whatever it publishes next is taken, also what was published before."""
+    confirm(yes, f"Forget the last batch of {query}? If it comes again it is published twice.")
+    target.show("forget-sink", query=query)
+
+
+@sink_group.command("drop")
+@click.argument("query")
+@click.argument("batch", type=click.IntRange(min=0))
+@click.argument("stage")
+@yes_option
+@targeted
+def sink_drop(target: Target, query: str, batch: int, stage: str, yes: bool) -> None:
+    """Drop a stage with its messages."""
+    confirm(yes, f"Drop the stage {stage} of batch {batch} of {query}?")
+    target.show("drop-stage", query=query, batch=batch, stage=stage)
+
+
+# --- Cursors ----------------------------------------------------------------------------------------------------
+@admin_group.group("cursor")
+def cursor_group() -> None:
+    """Named cursors: what programs that read in bulk have reserved of queues, and how far they are in topics.
+
+    \b
+    Examples:
+      fairlead admin cursor list
+      fairlead admin cursor list --destination orders
+      fairlead admin cursor release archive --destination orders
+    """
+
+
+@cursor_group.command("list")
+@click.option("--destination", "-d", metavar="NAME", help="Only those of this queue or topic.")
+@targeted
+def cursor_list(target: Target, destination: str | None) -> None:
+    """All cursors: their positions, and the messages and bytes that are reserved and not committed.
+
+    \b
+    Example:
+      fairlead admin cursor list --destination orders
+    """
+    target.show("cursors", destination=destination)
+
+
+@cursor_group.command("release")
+@click.argument("name")
+@click.option("--destination", "-d", metavar="NAME", required=True, help="The queue or topic it belongs to.")
+@yes_option
+@targeted
+def cursor_release(target: Target, name: str, destination: str, yes: bool) -> None:
+    """End a cursor whose program will not come back: what it has reserved goes to others.
+
+    \b
+    Example:
+      fairlead admin cursor release archive --destination orders --yes
+    """
+    confirm(yes, f"Release the cursor {name} of {destination}? A program that uses it fails.")
+    target.show("release-cursor", destination=destination, name=name)
+
+
 # --- The rest: commands that only show, or need no argument -------------------------------------------------------
 PLAIN: Final = {
     "status": "The message manager in one page.",

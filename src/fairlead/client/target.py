@@ -6,6 +6,7 @@ separated by commas and tried in turn.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -47,10 +48,10 @@ def parse(url: str) -> Target:
     if scheme == "fairlead+unix":
         path = unquote(slash + path)
         if hosts or not path:
-            raise ConfigError(f"{url!r} names no socket: write fairlead+unix:///path.")
+            raise ConfigError(f"{_shown(url)!r} names no socket: write fairlead+unix:///path.")
         return Target([Address(path=path)], False, user, password)
     if scheme not in ("fairlead", "fairleads"):
-        raise ConfigError(f"{url!r} does not begin with fairlead://, fairleads:// or fairlead+unix://.")
+        raise ConfigError(f"{_shown(url)!r} does not begin with fairlead://, fairleads:// or fairlead+unix://.")
     addresses = [_address(host, url) for host in hosts.split(",") if host]
     return Target(addresses or [Address("localhost")], scheme == "fairleads", user, password)
 
@@ -62,5 +63,10 @@ def _address(text: str, url: str) -> Address:
     whole = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
     if not whole or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ConfigError(f"{text!r} in {url!r} is not host:port.")
+        raise ConfigError(f"{_shown(url)!r} has an address that is not host:port.")
     return Address(host, int(port))
+
+
+def _shown(url: str) -> str:
+    """The URL without its password, wherever that ends: for people."""
+    return re.sub(r"^((?:[^:/@]*://)?[^:@]*):.*@", r"\1:…@", url, flags=re.DOTALL)

@@ -64,7 +64,7 @@ def accept(home: Destination, head: stored.Head, place: int, size: int, entries:
     if base > home.next:
         settling.hole(home, home.next, base)
     home.index.add(base, head.count, place, size, head.flags, head.arrival_ms)
-    home.next = beyond
+    home.next = max(home.next, beyond)  # a batch being published has its numbers already
     home.bytes += size
     home.kept_bytes += size
     plan = Plan(base, beyond, head.low)
@@ -144,7 +144,7 @@ def reveal(home: Destination, plan: Plan) -> None:
             _offer(home, cursor, plan, runs)
     for order in plan.replaced:
         _replace(home, order)
-    home.visible = plan.beyond
+    home.visible = max(home.visible, plan.beyond)
     home.trim_due = True
     if plan.entries is not None:
         _broadcast(home, plan)

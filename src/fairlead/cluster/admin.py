@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from fairlead import topics
-from fairlead.cluster import admin_commands, records
+from fairlead.cluster import admin_commands, records, stage_commands
 from fairlead.errors import BadParameter, FairleadError, Refused, RemoteProtocolError
 from fairlead.wire.headers import decode_headers
 
@@ -95,6 +95,7 @@ class Admin:
         self.executed = 0
         self.register("commands", admin_commands.Nothing, self._commands)
         admin_commands.register(self, core)
+        stage_commands.register(self, core)
 
     def register(
         self,

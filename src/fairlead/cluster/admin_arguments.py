@@ -81,3 +81,11 @@ class OfSession(Struct, kw_only=True):
 
 class CancelSchedule(One, kw_only=True):
     order: Order
+
+
+class ListCursors(Struct, kw_only=True):
+    destination: Name = ""
+
+
+class ReleaseCursor(One, kw_only=True):
+    name: Name

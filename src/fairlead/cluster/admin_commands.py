@@ -138,6 +138,7 @@ class Commands:
             "committed": core.transactions.committed,
             "rolled_back": core.transactions.rolled_back,
             "admin_commands": self._admin.executed,
+            "scans": core.bulk.scans.facts(),
             "faults": core.faults,
         }
 

@@ -51,6 +51,7 @@ class Subscription(NamedTuple):
     shared: bool
     pattern: str
     depth: int
+    opened_ms: int = 0  # it is a named cursor since then; 0: it is for consumers
 
 
 class Page(NamedTuple):
@@ -227,6 +228,7 @@ def subscriptions(home: Destination) -> list[Subscription]:
             one.shared,
             one.pattern,
             one.depth(home.next),
+            one.opened_ms,
         )
         for one in home.cursors.values()
         if one.durable and one.number

@@ -95,6 +95,11 @@ class Clockwork:
                 found.append(one)
         return found
 
+    def take(self, low: int, high: int) -> None:
+        """These are no longer withheld, whatever their time."""
+        for one in [one for one in self.later if low <= one < high] if self.later else ():
+            del self.later[one]
+
     def drop_below(self, order: int) -> None:
         """Nothing below is there any more."""
         for one in [one for one in self.later if one < order] if self.later else ():

@@ -48,12 +48,17 @@ def attach(home: Destination, consumer: Consumer, start: Any = "new") -> None:
 
 
 def _resumed(home: Destination, cursor: Cursor, consumer: Consumer) -> Share | None:
-    """What the same session held before it was lost, if that was not given up yet (CLU-126)."""
+    """What the same consumer held before its session was lost, if that was not given up yet (CLU-126)."""
     waiting = cursor.held.get(consumer.session.id)
     if not waiting:
         return None
     holds = Ranges(consumer.holds or ())
-    share = max(waiting, key=lambda one: sum(holds.count(low, high) for low, high in one.locked))
+    if consumer.own:
+        share = next((one for one in waiting if one.consumer.own == consumer.own), None)
+    else:  # it does not say which one it was: whoever held most of what it has
+        share = max(waiting, key=lambda one: sum(holds.count(low, high) for low, high in one.locked))
+    if share is None:
+        return None
     waiting.remove(share)
     if not waiting:
         del cursor.held[consumer.session.id]
@@ -127,7 +132,7 @@ def leave(home: Destination, consumer: Consumer, hold_ms: int) -> None:
     if cursor is None or share is None:
         return
     cursor.shares.remove(share)
-    consumer.held = 0
+    consumer.held = consumer.messages = 0  # nothing more goes to it
     if not cursor.durable:
         remove_cursor(home, cursor)
     elif hold_ms and share.locked:
@@ -169,10 +174,18 @@ def want(home: Destination, consumer: Consumer, messages: int, bytes_: int) -> N
 
 
 def subscribe(
-    home: Destination, *, name: str, client: str, selector: str, shared: bool, start: Any, pattern: str = ""
+    home: Destination,
+    *,
+    name: str,
+    client: str,
+    selector: str,
+    shared: bool,
+    start: Any,
+    pattern: str = "",
+    opened_ms: int = 0,
 ) -> tuple[int, int]:
-    """A durable subscription: its cursor, and the index of its record (CLU-17)."""
-    facts = {
+    """A durable subscription: its cursor, and the index of its record (CLU-17). `opened_ms`: it is a named cursor."""
+    facts: dict[str, Any] = {
         "number": home.number,
         "cursor": home.next_cursor,
         "name": name,
@@ -182,6 +195,8 @@ def subscribe(
         "start": start_of(home, start),
         "pattern": pattern,
     }
+    if opened_ms:
+        facts["opened_ms"] = opened_ms
     selectors.compile(selector)
     index, _ = home.port.append(records.SUBSCRIBE, msgspec.json.encode(facts))
     home.last_index = index
@@ -203,6 +218,7 @@ def subscribed(home: Destination, facts: dict[str, Any]) -> None:
             shared=facts["shared"],
             pattern=facts["pattern"],
             filtered_from=home.next,
+            opened_ms=facts.get("opened_ms", 0),
         ),
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from fairlead.cluster.admin import Admin
+from fairlead.cluster.bulk import Bulk
 from fairlead.cluster.demux import Frame
 from fairlead.cluster.destination import Destination
 from fairlead.cluster.destination_manager import POSTED, DestinationManager
@@ -31,7 +32,9 @@ from fairlead.cluster.parameters import Kind, Parameters
 from fairlead.cluster.parties import Consumer, Line, Producer, Session
 from fairlead.cluster.port import Bytes
 from fairlead.cluster.publishing import publishes_of
+from fairlead.cluster.scans import Reader
 from fairlead.cluster.sessions import Sessions
+from fairlead.cluster.stages import Stages
 from fairlead.cluster.tally import Tally
 from fairlead.cluster.tasks import HoldMe, Marks, Scheduler, Task
 from fairlead.cluster.timers import Timers
@@ -62,6 +65,9 @@ class Journal(Protocol):
 
     def read(self, place: int, size: int) -> memoryview | None: ...
 
+    def fetch(self, place: int, size: int) -> memoryview:
+        """The same, however long it takes: for a start."""
+
 
 class World(Protocol):
     """What only an edge can do."""
@@ -89,6 +95,7 @@ class Core:
         *,
         now_ms: int = 0,
         pool: Pool | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.now_ms = now_ms
         self.settings = settings
@@ -124,7 +131,10 @@ class Core:
         self.sessions = Sessions(self)
         self.transactions = Transactions(self)
         self.transfers = Transfers(self, large)
-        self.admin = Admin(self)
+        self.admin: Admin = Admin(self)
+        self.stages: Stages = Stages(self)
+        self.bulk = Bulk(self, reader)
+        self.sessions.commands.update(self.bulk.commands)
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._action_number = 0
         self._stored: dict[Producer, bytearray] = {}
@@ -273,6 +283,12 @@ class Core:
         """The manager to hand a broadcast to: the one it came from, else any."""
         return self.links.get(link) or next((one for one in self.links.values() if one.manager >= 0), None)
 
+    @property
+    def is_link_full(self) -> bool:
+        """Does the manager that broadcasts go through take no more for the moment?"""
+        through = self._through(-1)
+        return through is not None and through.is_full
+
     # --- Host: work -----------------------------------------------------------------------------------------------
     @property
     def destinations(self) -> Mapping[int, Destination]:
@@ -377,6 +393,7 @@ class Core:
         if link.lines.get(line.uid) is line:
             del link.lines[line.uid]
             self.sessions.on_gone(line)
+            self.bulk.on_gone(line)
 
     def link_command(self, link: Link, number: int, request: dict[str, Any]) -> None:
         do = request.get("do")
@@ -433,6 +450,7 @@ class Core:
                     self.send(line, durable.KIND_STORED, number=producer.handle, body=items)
             self._stored.clear()
         self.announcements.send(self.links)
+        self.bulk.scans.feed()
 
     # --- What goes wrong ------------------------------------------------------------------------------------------
     def _on_mark(self, task: Task, over: bool) -> None:
@@ -445,6 +463,11 @@ class Core:
             action()
         except Exception as error:
             self._on_fault(self.reliability_task, None, error)
+
+    def fault(self, line: Line, number: int, error: Exception) -> None:
+        """A command failed in a way nobody foresaw, after its task had gone on."""
+        self._on_fault(self.reliability_task, None, error)
+        self.error(line, number, "internal", "The server met a fault of its own; its log says more.")
 
     def _on_fault(self, task: Task, origin: object, error: Exception) -> None:
         """A command failed in a way nobody foresaw: its sender is told, the log says where.

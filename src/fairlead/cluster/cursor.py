@@ -57,8 +57,9 @@ class Cursor:
 
     __slots__ = (
         "_due", "_groups", "_priorities", "again_below", "aside", "client", "counts", "delayed", "dropped", "durable",
-        "filtered_from", "floor", "held", "mark", "mark_safe", "name", "number", "pattern", "ready", "rotation",
-        "selector", "settled", "shared", "shares", "start", "taken", "unkeyed",
+        "filtered_from", "floor", "held", "mark", "mark_safe", "name", "number", "opened_ms", "pattern",
+        "ready", "reserved", "rotation", "selector", "settled", "shared", "shares", "start", "taken", "unkeyed",
+        "used_ms",
     )  # fmt: skip
 
     def __init__(
@@ -74,8 +75,10 @@ class Cursor:
         shared: bool = False,
         pattern: str = "",
         filtered_from: int = 0,
+        opened_ms: int = 0,
     ) -> None:
         self.number = number
+        self.opened_ms = self.used_ms = opened_ms  # of a named cursor; 0: it is for consumers
         self.start = start  # what came before was never its own
         self.durable = durable
         self.name = name
@@ -101,6 +104,7 @@ class Cursor:
         self.shares: list[Share] = []
         self.rotation = 0
         self.held: dict[bytes, list[Share]] = {}  # of lost sessions, by their id
+        self.reserved: list[Share] = []  # of named cursors (cluster/reserving.py)
         self.dropped = 0  # by `slow_subscriber = "drop-oldest"`
 
     # ------------------------------------------------------------------ messages come and go
@@ -243,10 +247,19 @@ class Cursor:
         return None
 
     def all_shares(self) -> list[Share]:
-        """Of those who are here and of those who may come back."""
-        return (
-            [*self.shares, *(share for shares in self.held.values() for share in shares)] if self.held else self.shares
-        )
+        """Of those who are here, of those who may come back, and of named cursors."""
+        if not self.held and not self.reserved:
+            return self.shares
+        return [*self.shares, *(share for shares in self.held.values() for share in shares), *self.reserved]
+
+    def reserve(self, share: Share, low: int, high: int) -> None:
+        """These are locked for a named cursor, and may have been seen when a restart comes."""
+        self.take_out(low, high)
+        if self.delayed:
+            for order in _within(self.delayed, low, high):
+                del self.delayed[order]  # read again: its time had come
+        share.locked.add(low, high)
+        self.mark = max(self.mark, high)
 
     def locked(self) -> int:
         """Messages somebody holds."""
@@ -270,6 +283,7 @@ class Cursor:
             "delayed": list(self.delayed.items()),
             "mark": self.mark,
             "again_below": self.again_below,
+            "opened_ms": self.opened_ms,
         }
 
     @classmethod
@@ -286,6 +300,7 @@ class Cursor:
             shared=state["shared"],
             pattern=state["pattern"],
             filtered_from=state["filtered_from"],
+            opened_ms=state.get("opened_ms", 0),  # absent in checkpoints of older versions
         )
         cursor.floor = state["floor"]
         cursor.settled = Ranges.from_flat(state["settled"])

@@ -16,6 +16,7 @@ KIND_NAMES: Final = {
     for name in (
         *("START", "CREATE", "DELETE", "CHANGE", "SUBSCRIBE", "UNSUBSCRIBE", "SESSION", "STORE", "HIDDEN", "COMMIT"),
         *("OUTCOME", "SETTLE", "MOVE", "MARK", "PLACE", "FIRE", "CANCEL", "TRANSFER", "CONFIG", "PRODUCER"),
+        *("STAGE", "PUBLISH"),
     )
 }
 """Words for kinds, for people who look into a journal."""
@@ -24,7 +25,7 @@ KIND_NAMES: Final = {
 class Describer:
     """A describer (journal/facts.py). A body it cannot read says nothing."""
 
-    kinds: frozenset[int] = MESSAGES | {records.COMMIT}
+    kinds: frozenset[int] = MESSAGES | {records.COMMIT, records.PUBLISH}
     moved: frozenset[int] = frozenset((records.PLACE,))
 
     def __call__(self, kind: int, body: Bytes, size: int = -1) -> list[Facts]:
@@ -32,6 +33,8 @@ class Describer:
             return self._messages(kind, body, len(body) if size < 0 else size)
         if kind == records.COMMIT:
             return self._committed(body)
+        if kind == records.PUBLISH:
+            return self._published(body)
         return []
 
     def _messages(self, kind: int, body: Bytes, size: int) -> list[Facts]:
@@ -54,3 +57,15 @@ class Describer:
         ):
             out.append(Facts(destination, base, count, 0, 0, time_ms, 0, source))
         return out
+
+    def _published(self, body: Bytes) -> list[Facts]:
+        if len(body) < records.PUBLISH_RECORD.size:
+            return []
+        time_ms, count, _ = records.PUBLISH_RECORD.unpack_from(body)
+        start, step = records.PUBLISH_RECORD.size, records.PUBLISH_ITEM.size
+        if len(body) < start + count * step:
+            return []
+        return [
+            Facts(destination, base, many, 0, 0, time_ms, 0, source)
+            for destination, many, base, source in records.PUBLISH_ITEM.iter_unpack(body[start : start + count * step])
+        ]

@@ -17,6 +17,7 @@ from fairlead.cluster import (
     consumers,
     dead,
     dispatch,
+    gathering,
     intake,
     keeping,
     retention,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fairlead.cluster.parameters import Kind, Parameters
     from fairlead.cluster.parties import Consumer, Producer, Session
     from fairlead.cluster.port import Port
+    from fairlead.cluster.reservations import Ledger
     from fairlead.journal.index import Pool
 
 __all__ = ["PLACED", "Destination"]
@@ -52,7 +54,7 @@ class Destination:
 
     __slots__ = (
         "bytes", "clock", "cursors", "dedup", "first", "id", "index", "kept_bytes", "kind", "large", "last_index",
-        "last_read", "last_values", "low", "marks", "name", "next", "next_cursor", "number", "parameters",
+        "last_read", "last_values", "ledger", "low", "marks", "name", "next", "next_cursor", "number", "parameters",
         "parts", "port", "priorities", "recent", "retention", "retry_due", "selective", "stale", "takes_dead",
         "trim_due", "views", "visible",
     )  # fmt: skip
@@ -93,6 +95,7 @@ class Destination:
         self.parts = Parts(self)
         self.recent: list[intake.Recent] = []
         self.large: dict[int, int] = {}  # order -> side file
+        self.ledger: Ledger | None = None  # of a queue's named cursors
         self.last_read: tuple[int, stored.Stored] | None = None  # within one turn
         self.takes_dead = name == dead.DEAD_QUEUE
         self.views: dict[Consumer, views.View] = {}
@@ -211,11 +214,26 @@ class Destination:
         consumers.leave(self, consumer, hold_ms=self.hold_ms)
 
     def subscribe(
-        self, *, name: str, client: str, selector: str, shared: bool, start: Any, pattern: str = ""
+        self,
+        *,
+        name: str,
+        client: str,
+        selector: str,
+        shared: bool,
+        start: Any,
+        pattern: str = "",
+        opened_ms: int = 0,
     ) -> tuple[int, int]:
-        """A durable subscription: its cursor, and the index of its record (CLU-17)."""
+        """A durable subscription: its cursor, and the index of its record (CLU-17). `opened_ms`: a named cursor."""
         return consumers.subscribe(
-            self, name=name, client=client, selector=selector, shared=shared, start=start, pattern=pattern
+            self,
+            name=name,
+            client=client,
+            selector=selector,
+            shared=shared,
+            start=start,
+            pattern=pattern,
+            opened_ms=opened_ms,
         )
 
     def unsubscribe(self, cursor: int) -> int:
@@ -228,9 +246,9 @@ class Destination:
         """Hand out what can be handed out; True: more to do."""
         if self.trim_due:
             retention.trim(self)
+        more = self.ledger is not None and bool(self.ledger.asked) and gathering.run(self)
         if self.parameters.paused:
-            return False
-        more = False
+            return more
         if not (self.kind == "topic" and self.parameters.slow_subscriber == "hold" and self._somebody_is_slow()):
             for cursor in list(self.cursors.values()):
                 if cursor.shares:

@@ -94,6 +94,7 @@ class DestinationManager:
         core.flow.forget(destination)
         core.own.forget(destination)
         core.sessions.on_deleted(destination, reason)
+        core.bulk.on_deleted(destination, reason)
         for cost, _, origin, call, args in left:
             if origin is POSTED:
                 core.tasks.put(core.manager_task, cost, POSTED, call, *args)

@@ -157,7 +157,7 @@ def _closely(
 ) -> None:
     """A run of messages each of which is looked at: expired, not selected, of a key somebody else has."""
     if cursor.unkeyed and entry.flags & ENTRY_KEY:
-        _find_keys(home, cursor)
+        find_keys(home, cursor)
     one = read(home, entry)
     messages, size = min(share.consumer.messages, fair), share.consumer.bytes  # still free for this consumer
     first = order = low  # `first` of those chosen for it that are not handed over yet
@@ -197,7 +197,7 @@ def _closely(
         share.scanned[priority] = order
 
 
-def _find_keys(home: Destination, cursor: Cursor) -> None:
+def find_keys(home: Destination, cursor: Cursor) -> None:
     """After a restart: which keys are held up by returned messages that wait for their delay?"""
     for order in sorted(cursor.delayed):
         entry = home.index.find(order)
@@ -292,9 +292,9 @@ def _mark(home: Destination, cursor: Cursor, shares: list[Share]) -> None:
         return
     cursor.mark = target = min(home.next, max(cursor.mark, position) + AHEAD * window)
     index, _ = home.port.append(records.MARK, records.MARK_RECORD.pack(home.number, cursor.number, target))
-    home.port.after(index, lambda: _marked(home, cursor, target))
+    home.port.after(index, lambda: marked(home, cursor, target))
 
 
-def _marked(home: Destination, cursor: Cursor, target: int) -> None:
+def marked(home: Destination, cursor: Cursor, target: int) -> None:
     cursor.mark_safe = max(cursor.mark_safe, target)
     home.port.ready(home)

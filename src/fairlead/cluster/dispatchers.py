@@ -28,6 +28,7 @@ KIND_NAMES: Final = {
     durable.KIND_WANT: "want",
     durable.KIND_PIECE: "piece",
     durable.KIND_PULL: "pull",
+    durable.KIND_MORE: "more",
     KIND_PUBLISH: "publish",
 }
 
@@ -45,6 +46,7 @@ class Dispatchers:
             durable.KIND_WANT: self._want,
             durable.KIND_PIECE: self._piece,
             durable.KIND_PULL: self._pull,
+            durable.KIND_MORE: self._more,
             durable.KIND_COMMAND: self._command,
             KIND_PUBLISH: self._publish,
         }
@@ -79,15 +81,17 @@ class Dispatchers:
     # --- The frequent ones ------------------------------------------------------------------------------------------
     def _store(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
         _, _, _, _, number, first, transaction, topic, _, body, end = frame
-        producer = line.handles.get(number)
-        if not isinstance(producer, Producer):
-            self._drop(link, frame, "store", "unknown-number", f"This connection has no producer {number}.")
-            return
         if end - body < durable.STORE_HEAD.size:
             self._drop(link, frame, "store", "bad-request", "A STORE frame is shorter than its head.")
             return
         _, _, sent_ms, id_first = durable.STORE_HEAD.unpack_from(view, body)
         core = self._core
+        producer = line.handles.get(number)
+        if type(producer) is not Producer:
+            entries = view[body + durable.STORE_HEAD.size : end]
+            if not core.bulk.on_store(line, number, first, sent_ms, entries, link.number, end - topic):
+                self._drop(link, frame, "store", "unknown-number", f"This connection has no producer {number}.")
+            return
         place = core.names.by_number.get(producer.destination.number)
         if place is None:
             self._drop(link, frame, "store", "destination-deleted", "The queue or topic was deleted.")
@@ -163,14 +167,22 @@ class Dispatchers:
             return
         self._core.transfers.on_pull(consumer, order, until, bool(flags & FLAG_LAST))
 
+    def _more(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
+        _, _, _, flags, number, batches, _, _, _, _, _ = frame
+        if not self._core.bulk.scans.on_more(line, number, batches, stop=bool(flags & FLAG_LAST)):
+            self.dropped["more"] += 1  # a scan that has ended: its client finds out by what it was sent before
+
     # --- The rare ones ----------------------------------------------------------------------------------------------
     def _command(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
         request = self._decoded(link, view, frame)
         if request is None:
             return
         core = self._core
-        if request.get("do") == "gone":
+        do = request.get("do")
+        if do == "gone":
             core.tasks.put(core.reliability_task, 64, None, core.line_gone, link, line)
+        elif do in ("full", "room"):
+            core.bulk.scans.on_full(line, is_full=do == "full")
         else:
             core.tasks.put(core.session_task, frame[10] - frame[7], line, core.command, line, frame[4], request)
 

@@ -7,7 +7,7 @@ has settled all of the key, or is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Final
 
 from fairlead.cluster.ranges import Ranges
@@ -78,10 +78,35 @@ class Groups:
                 freed += self._unpark(key)
         return freed
 
-    def room(self, share: Share) -> list[tuple[int, int]]:
+    def hold(self, key: bytes, share: Share) -> None:
+        """A named cursor has messages of the key, however many."""
+        self._owners.pop(key, None)
+        self._owners[key] = share
+        self._holding[key] = 1
+
+    def free(self, key: bytes, share: Share) -> list[tuple[int, int]]:
+        """… and has none any more: what was parked comes back."""
+        if self._owners.get(key) is not share:
+            return []
+        del self._owners[key], self._holding[key]
+        return self._unpark(key)
+
+    def are_free(self, keys: Set[bytes], share: Share) -> bool:
+        """Is nothing of these keys parked or blocked, or with another share?"""
+        return (
+            keys.isdisjoint(self.parked)
+            and keys.isdisjoint(self._blocked)
+            and all(self._owners.get(key) is share for key in keys & self._holding.keys())
+        )
+
+    def is_held(self, key: bytes) -> bool:
+        """Has its owner messages of it?"""
+        return key in self._holding
+
+    def room(self, share: Share, messages: int | None = None) -> list[tuple[int, int]]:
         """The share has room again: so many of its parked messages, lowest first, come back."""
         freed: list[tuple[int, int]] = []
-        room = share.consumer.messages
+        room = share.consumer.messages if messages is None else messages
         for key in [one for one in self.parked if self._owners.get(one) is share] if self.parked else ():
             if room <= 0:
                 break

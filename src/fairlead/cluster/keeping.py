@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fairlead import selector as selectors
-from fairlead.cluster import acceptance, care, consumers, dead, records, retention, settling, stored, ticking
+from fairlead.cluster import acceptance, care, consumers, dead, records, reserving, retention, settling, stored, ticking
 from fairlead.cluster.cursor import Cursor
 from fairlead.cluster.ranges import Ranges
 from fairlead.wire.entry_codec import details, survey
@@ -57,6 +57,8 @@ def apply(home: Destination, kind: int, index: int, place: int, head_and_payload
                 consumers.remove_cursor(home, home.cursors[cursor_number])
         case records.CANCEL:
             home.clock.cancel(msgspec.json.decode(body)["order"])
+        case records.RESERVE | records.RESERVED:
+            reserving.apply(home, kind, body)
         case _:
             pass
 
@@ -191,6 +193,7 @@ def snapshot(home: Destination, since: int = 0) -> dict[str, Any]:
         "parts": home.parts.snapshot(),
         "recent": list(home.recent),
         "large": list(home.large.items()),
+        "reservations": home.ledger.snapshot() if home.ledger is not None else None,
     }
 
 
@@ -218,3 +221,5 @@ def restore(home: Destination, state: Any) -> None:
         consumers.add_cursor(home, Cursor.restored(one, selectors.compile(one["selector"]), home.priorities))
     home.next_cursor = state["next_cursor"]
     home.low = state["low"]
+    if (reservations := state.get("reservations")) is not None:  # absent in checkpoints of older versions
+        reserving.restore(home, reservations)

@@ -49,7 +49,7 @@ class Opening:
         session = self._session(line, asked.session)
         if asked.destination.startswith("_"):
             raise NotAllowed(f"Nobody sends to {asked.destination!r}: its messages come from the server itself.")
-        destination = self._resolve(asked, request)
+        destination = self.resolve(asked, request)
         producer = session.producers.get(destination.number)
         if producer is None:
             producer = Producer(handle=new_handle(line), session=session, destination=destination)
@@ -82,7 +82,7 @@ class Opening:
         if is_pattern(asked.destination):
             self._consume_pattern(line, number, session, asked)
             return
-        destination = self._resolve(asked, request)
+        destination = self.resolve(asked, request)
         self._check_owner(line, session, destination)
         if asked.durable and destination.kind != "topic":
             raise WrongKind(f"{asked.destination!r} is a queue: only topics have durable subscriptions.")
@@ -131,6 +131,7 @@ class Opening:
             messages=asked.messages,
             bytes=asked.bytes,
             paused=session.stopped,
+            own=asked.own,
             holds=asked.holds,
         )
         session.consumers[consumer.handle] = consumer
@@ -300,7 +301,9 @@ class Opening:
             raise NoDestination(f"There is no queue or topic {name!r}.")
         return destination
 
-    def _resolve(self, asked: requests.Produce | requests.Consume, request: dict[str, Any]) -> Destination:
+    def resolve(
+        self, asked: requests.Produce | requests.Consume | requests.OpenStage, request: dict[str, Any]
+    ) -> Destination:
         """The destination asked for, made now if the client wishes and may."""
         destination = self._core.find(asked.destination)
         if destination is None:

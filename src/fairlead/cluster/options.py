@@ -27,6 +27,7 @@ class Options:
     high_water_bytes: int = 8 * MIB
     low_water_bytes: int = 4 * MIB
     resend_retention_s: float = 600.0
+    stage_retention_s: float = 86_400.0
     cache_bytes: int = 32 * MIB
     pool_threads: int = 0
 

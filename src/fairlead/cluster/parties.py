@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from fairlead.cluster.destination import Destination
+    from fairlead.cluster.staged import Stage
     from fairlead.selector import Selector
 
 AckMode = Literal["auto", "client", "dups-ok", "individual", "transacted"]
@@ -74,6 +75,13 @@ class Producer:
 
 
 @dataclass(slots=True, eq=False)
+class Stager(Producer):
+    """A connection's way to fill a stage for one destination. Its session is a stand-in, for the line and the id."""
+
+    stage: Stage = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
 class Consumer:
     """A session's way to receive from one destination, through one of its cursors."""
 
@@ -92,4 +100,5 @@ class Consumer:
     paused: bool = False  # the client said stop
     stalled: bool = False  # its link has no room: nothing more until it drains (CLU-102)
     held: int = 0  # messages handed out and not settled
+    own: int = 0  # its number in its session, by its client, the same when it is opened again; 0: not said
     holds: list[tuple[int, int]] | None = None  # opened again: what the application has of before; None: not said

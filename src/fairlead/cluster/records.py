@@ -29,6 +29,10 @@ FIRE: Final = 16  # STORE_RECORD + FIRE_RECORD + entries: a schedule fell due an
 CANCEL: Final = 17  # JSON {number, order}: a schedule was cancelled
 TRANSFER: Final = 18  # JSON: a very large message begins, is complete, or is given up
 CONFIG: Final = 19  # JSON {revision, settings}
+RESERVE: Final = 21  # RESERVE_RECORD: messages of a queue reserved under the name of a cursor, with their positions
+RESERVED: Final = 22  # RESERVED_RECORD: how far a cursor was committed, or that it was released
+STAGE: Final = 23  # JSON {do: open, drop, forget, ids, …}: of stages and sinks; what is staged is in HIDDEN records
+PUBLISH: Final = 24  # PUBLISH_RECORD + items + JSON: a batch of a query, its stages became visible, all of them
 PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accepted send number}}; from compaction
 
 STORE_RECORD: Final = struct.Struct("<IIQI20sQQIIQQ20sI")
@@ -60,6 +64,26 @@ MOVED: Final = struct.Struct("<IIQ")
 
 MARK_RECORD: Final = struct.Struct("<IIQ")
 """destination, cursor, one beyond the last order number that may have been delivered."""
+
+RESERVE_RECORD: Final = struct.Struct("<IHHIIQQ")
+"""destination, bytes of the cursor's name, zero, number of runs, number of keys, position of the first message, time in
+ms; then the name, RESERVE_RUN of each run, RESERVE_KEY of each key with its bytes. No runs: the cursor was made."""
+RESERVE_RUN: Final = struct.Struct("<QQ")
+"""first order number, one beyond."""
+RESERVE_KEY: Final = struct.Struct("<QHH")
+"""last position of this grouping key, its bytes, zero."""
+
+RESERVED_RECORD: Final = struct.Struct("<IHHQQ")
+"""destination, bytes of the cursor's name, what (below), committed up to this position, time in ms; then the name."""
+COMMITTED: Final = 0
+RELEASED: Final = 1  # what was not committed is anybody's again, and the cursor is no more
+
+PUBLISH_RECORD: Final = struct.Struct("<QII")
+"""time in ms, number of items, bytes of JSON {query, batch, user, messages}; then the items, then the JSON."""
+PUBLISH_ITEM: Final = struct.Struct("<IIQQ")
+"""destination, count, order number of the first, index of the HIDDEN record."""
+STAGED: Final = 2**64 - 1
+"""In the place of a HIDDEN record's transaction: it is a stage's, whose id is in the place of the session's."""
 
 FIRE_RECORD: Final = struct.Struct("<IQQ")
 """destination, order number of the schedule, next due time in ms (0: it was the last)."""

@@ -17,13 +17,17 @@ from fairlead.cluster import records
 from fairlead.cluster.destination import PLACED
 from fairlead.cluster.names import Made
 from fairlead.cluster.port import Bytes
+from fairlead.cluster.staged import is_staged
 from fairlead.journal.usage import Row
 
 if TYPE_CHECKING:
     from fairlead.cluster.core import Core
 
 OF_DESTINATION: Final = frozenset(
-    {records.STORE, records.HIDDEN, records.SETTLE, records.MARK, records.PLACE, records.FIRE}
+    {
+        *(records.STORE, records.HIDDEN, records.SETTLE, records.MARK, records.PLACE, records.FIRE),
+        *(records.RESERVE, records.RESERVED),
+    }
 )
 """Kinds that begin with the number of the one destination they concern."""
 OF_DESTINATION_JSON: Final = frozenset({records.CHANGE, records.SUBSCRIBE, records.UNSUBSCRIBE, records.CANCEL})
@@ -89,7 +93,7 @@ class Recovery:
         self._known: dict[int, int] = {}  # destination -> index up to which its part of the checkpoint knows all
         self._missing: set[int] = set()  # named in the checkpoint, deleted before its own part was written
         self._tails: dict[int, bytes] = {}  # entries of indexes that were added during the checkpoint
-        self._names = self._sessions = self._transactions = self._transfers = self._admin = 0
+        self._names = self._sessions = self._transactions = self._transfers = self._admin = self._stages = 0
         self.epoch = 0
         self.start = 0
         self.records = 0
@@ -122,6 +126,9 @@ class Recovery:
         core.transfers.restore(state)
         self._admin, state = _opened(found[b"admin"])
         core.admin.restore(state)
+        if b"stages" in found:  # not in checkpoints of older versions
+            self._stages, state = _opened(found[b"stages"])
+            core.stages.restore(state)
 
     def place(self, rows: Iterable[Row]) -> None:
         """Where the messages are of which the checkpoint tells: the journal knows, up to where the checkpoint began."""
@@ -167,15 +174,28 @@ class Recovery:
             core.transfers.apply(body)
         elif kind == records.CONFIG and index > self._admin:
             core.admin.apply(body)
+        elif kind == records.STAGE and index > self._stages:
+            core.stages.apply(index, body)
+        elif kind == records.PUBLISH and index > self._stages:
+            core.stages.apply_publish(index, body, lambda number: self._wants(number, index))
+        elif kind == records.HIDDEN and is_staged(body):
+            if index > self._stages:
+                core.stages.apply_hidden(index, place, body)
+            return
         for number in destinations_of(kind, body):
-            destination = core.names.destinations.get(number)
-            if destination is not None and number not in self._missing and index > self._known.get(number, 0):
-                destination.apply(kind, index, place, body)
+            if self._wants(number, index):
+                core.names.destinations[number].apply(kind, index, place, body)
+
+    def _wants(self, number: int, index: int) -> bool:
+        """Is this record news for that destination?"""
+        there = number in self._core.names.destinations and number not in self._missing
+        return there and index > self._known.get(number, 0)
 
     def finish(self) -> None:
         """Everything is read: what was open is rolled back, what is for ever there is made."""
         core = self._core
         core.next_message = max(core.next_message, core.sessions.recovered())
+        core.next_message = max(core.next_message, core.stages.recovered())
         core.transactions.recovered()
         core.transfers.recovered()
         for destination in list(core.names.destinations.values()):
@@ -202,6 +222,7 @@ class Checkpoint:
         yield b"transactions", core.transactions.snapshot()
         yield b"transfers", core.transfers.snapshot()
         yield b"admin", core.admin.snapshot()
+        yield b"stages", core.stages.snapshot()  # before the destinations: they know of every batch that it knows
         for number, since in self._nexts.items():
             destination = core.names.destinations.get(number)
             if destination is not None:

@@ -12,6 +12,7 @@ from fairlead.errors import LocalProtocolError
 
 Name = Annotated[str, Meta(max_length=255)]
 Text = Annotated[str, Meta(max_length=8192)]
+Label = Annotated[str, Meta(min_length=1, max_length=512)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Credit = Annotated[int, Meta(ge=0, le=2**40)]
 Start = str | Number | dict[str, Number]
@@ -71,6 +72,7 @@ class Consume(Struct, kw_only=True):
     start: Start = "new"
     browse: bool = False
     replay: Start | None = None
+    own: Number = 0
     holds: Annotated[list[tuple[Number, Number]], Meta(max_length=10_000)] | None = None
 
 
@@ -111,6 +113,84 @@ class OfDestination(Struct, kw_only=True):
 
 class Cancel(OfDestination, kw_only=True):
     order: Number
+
+
+class Positions(Struct, kw_only=True):
+    destination: Annotated[str, Meta(max_length=512)]
+    ms: Number | None = None
+
+
+class Plan(OfDestination, kw_only=True):
+    first: Number
+    messages: Number = 0  # 0: no limit
+    bytes: Number = 0
+
+
+class Where(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a scan shows of what it reads; times are from one to before the other."""
+
+    keys: Annotated[list[Annotated[str, Meta(max_length=65_535)]], Meta(max_length=10_000)] | None = None
+    priority: tuple[Annotated[int, Meta(ge=0, le=9)], Annotated[int, Meta(ge=0, le=9)]] = (0, 9)
+    arrived_ms: tuple[Number, Number] = (0, 2**63 - 1)
+    sent_ms: tuple[Number, Number] = (0, 2**63 - 1)
+
+
+class Scan(OfDestination, kw_only=True):
+    first: Number
+    beyond: Number
+    columns: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    cursor: Name = ""
+    waiting: bool = False
+    where: Where | None = None
+    rows: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    bytes: Annotated[int, Meta(ge=65_536, le=16 << 20)] = 4 << 20
+    jump: bool = False
+
+
+class OfCursor(OfDestination, kw_only=True):
+    """`cursor-release`."""
+
+    name: Name
+
+
+class OpenCursor(OfCursor, kw_only=True):
+    start: Start = "new"
+    create: bool = False
+
+
+class Reserve(OfCursor, kw_only=True):
+    start: Number
+    messages: Number = 0  # 0: no limit
+    bytes: Number = 0
+
+
+class CommitCursor(OfCursor, kw_only=True):
+    end: Number
+
+
+class OpenStage(Struct, kw_only=True):
+    """`stage`."""
+
+    destination: Name
+    kind: str = ""
+    create: bool = False
+    parameters: dict[str, Any] = {}
+    stage: Label
+    query: Label
+    batch: Number
+
+
+class Publish(Struct, kw_only=True):
+    query: Label
+    batch: Number
+    stages: Annotated[list[tuple[Label, dict[Name, Number]]], Meta(max_length=10_000)]
+    part: Number = 0
+    more: bool = False
+
+
+class Abandon(Struct, kw_only=True):
+    query: Label
+    batch: Number
 
 
 T = TypeVar("T", bound=Struct)

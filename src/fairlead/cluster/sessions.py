@@ -47,7 +47,7 @@ class Sessions:
         self.subscriptions = Subscriptions(core)
         self.patterns = Patterns(core)
         self.opening = Opening(core, self.subscriptions, self.patterns)
-        self._commands: dict[str, Callable[[Line, int, dict[str, Any]], None]] = {
+        self.commands: dict[str, Callable[[Line, int, dict[str, Any]], None]] = {
             "session": self._open,
             "end-session": self._end,
             "ids": self._ids,
@@ -73,7 +73,7 @@ class Sessions:
                 setattr(line, fact, value)
         do = request.get("do")
         try:
-            command = self._commands.get(do) if isinstance(do, str) else None
+            command = self.commands.get(do) if isinstance(do, str) else None
             if command is None:
                 raise LocalProtocolError(f"There is no command {do!r:.60}.")
             command(line, number, request)

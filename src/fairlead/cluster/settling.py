@@ -6,7 +6,7 @@ Each settling is a line of a SETTLE record, unless the cursor is one that no res
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairlead.cluster import dead, records
 from fairlead.wire.durable import ACKNOWLEDGE, ACTIONS, RELEASE, RETURN
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fairlead.cluster.cursor import Cursor, Share
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.parties import Consumer, Session
+
+MANY: Final = 64
+"""Messages beyond which those of whole records are not looked up one by one."""
 
 Line = tuple[int, int, int, int, int]
 """A SETTLE_LINE: first, one beyond, what, reason or raised count, due."""
@@ -186,6 +189,10 @@ def finish(home: Destination, cursor: Cursor, low: int, high: int) -> None:
 def bytes_of(home: Destination, low: int, high: int) -> int:
     """Bytes of these messages; of a record in part, the same part of its bytes."""
     total = 0
+    if high - low > MANY:
+        first, beyond, total = home.index.whole(low, high)
+        if first < beyond:
+            return bytes_of(home, low, first) + total + bytes_of(home, beyond, high)
     while low < high:
         entry = home.index.find(low)
         if entry is None:

@@ -21,10 +21,13 @@ from fairlead.cluster.parties import Consumer, Line, Session
 from fairlead.errors import DuplicateSubscription, FairleadError, NoDestination, TooMany
 
 if TYPE_CHECKING:
+    from fairlead.cluster.cursor import Cursor
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.host import Host
 
 PATTERN_TOPICS_MAX: Final = 10_000
+PIPELINE: Final = "pipeline"
+"""The client all named cursors of topics belong to."""
 Done = Callable[[dict[str, Any] | None], None]
 
 
@@ -39,6 +42,7 @@ class Durable:
     pattern: str = ""
     places: dict[int, int] = field(default_factory=dict)  # destination number -> cursor
     users: set[Consumer] = field(default_factory=set)
+    is_cursor: bool = False  # a named cursor: nobody consumes from it, and each place is by itself
 
 
 class Subscriptions:
@@ -55,6 +59,7 @@ class Subscriptions:
         text = asked.selector.strip()
         known = self._known.get(key)
         if known is not None:
+            self._check(known)
             self._weed(known)
             same = (known.selector, known.shared, known.pattern) == (text, asked.shared, pattern)
             if same and (pattern or not known.places or destination in known.places):
@@ -96,6 +101,7 @@ class Subscriptions:
         known = next((found for client in clients if (found := self._known.get((client, name)))), None)
         if known is None:
             raise NoDestination(f"There is no durable subscription {name!r}.")
+        self._check(known)
         self._weed(known)
         if known.users:
             raise DuplicateSubscription(f"The durable subscription {name!r} is in use.")
@@ -112,6 +118,37 @@ class Subscriptions:
             record = {"number": 0, "cursor": 0, "name": known.name, "client": known.client}
             self._core.append(records.UNSUBSCRIBE, msgspec.json.encode(record))
 
+    # ------------------------------------------------------------------ named cursors
+
+    def open_cursor(self, destination: Destination, name: str, start: requests.Start) -> Cursor:
+        """The named cursor of this topic, made if need be."""
+        known = self._known.get((PIPELINE, name))
+        if known is not None and not known.is_cursor:
+            raise DuplicateSubscription(f"There is a durable subscription {name!r} of the client {PIPELINE!r}.")
+        if known is None or destination.number not in known.places:
+            now_ms = self._core.now_ms
+            number, _ = destination.subscribe(
+                name=name, client=PIPELINE, selector="", shared=False, start=start, opened_ms=now_ms
+            )
+            known = self._known.setdefault((PIPELINE, name), Durable(PIPELINE, name, "", False, is_cursor=True))
+            known.places[destination.number] = number
+        return destination.cursors[known.places[destination.number]]
+
+    def find_cursor(self, destination: Destination, name: str) -> Cursor | None:
+        known = self._known.get((PIPELINE, name))
+        if known is None or not known.is_cursor or destination.number not in known.places:
+            return None
+        return destination.cursors[known.places[destination.number]]
+
+    def release_cursor(self, destination: Destination, name: str) -> None:
+        """The named cursor of this topic ends."""
+        destination.unsubscribe(self._known[PIPELINE, name].places[destination.number])
+        self.forget(destination.number, name)
+
+    def _check(self, known: Durable) -> None:
+        if known.is_cursor:
+            raise DuplicateSubscription(f"{known.name!r} is a named cursor: nobody consumes from it; it is released.")
+
     def _weed(self, known: Durable) -> None:
         """Consumers that are over no longer use it."""
         known.users = {user for user in known.users if user.session.consumers.get(user.handle) is user}
@@ -123,9 +160,11 @@ class Subscriptions:
                 if known.pattern and fits(known.pattern, destination.name) and destination.number not in known.places:
                     self._place(known, destination, "first")
 
-    def forget(self, number: int) -> None:
-        """The topic of this number is deleted."""
+    def forget(self, number: int, cursor: str = "") -> None:
+        """The topic of this number is deleted; or one named cursor of it."""
         for key, known in list(self._known.items()):
+            if cursor and key != (PIPELINE, cursor):
+                continue
             if known.places.pop(number, None) is not None and not known.places and not known.pattern:
                 del self._known[key]
 
@@ -175,7 +214,8 @@ class Subscriptions:
             return
         for one in destination.subscriptions():
             key = (one.client, one.name)
-            known = self._known.setdefault(key, Durable(*key, one.selector, one.shared, one.pattern))
+            made = Durable(*key, one.selector, one.shared, one.pattern, is_cursor=bool(one.opened_ms))
+            known = self._known.setdefault(key, made)
             known.places[destination.number] = one.cursor
 
 

@@ -133,6 +133,6 @@ def expired(home: Destination, cursor: Cursor, low: int, high: int) -> None:
 def expired_everywhere(home: Destination, low: int, high: int) -> None:
     """Expired wherever they are still waiting and nobody holds them."""
     for cursor in list(home.cursors.values()):
-        for first, beyond in care.free(cursor, low, high):
-            expired(home, cursor, first, beyond)
+        for first, beyond in care.free(cursor, low, high) if not cursor.opened_ms else ():
+            expired(home, cursor, first, beyond)  # what a named cursor has read once it can read again
     home.last_values.drop(low, high)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairlead.cluster import care, stored
-from fairlead.cluster.dispatch import FRAME_BYTES, LOOK_MAX, Waits, chunk, read
+from fairlead.cluster import care, dispatch, stored
 from fairlead.cluster.select import selects
 from fairlead.wire.durable import ENTRY_CRON
 
@@ -46,10 +45,10 @@ def run(home: Destination, view: View) -> bool:
             left -= 1
             more = _run(home, view, out)
             size = sum(map(len, out))
-            if size > FRAME_BYTES:
+            if size > dispatch.FRAME_BYTES:
                 home.port.deliver(consumer, out)
                 out = []
-    except Waits:
+    except dispatch.Waits:
         more = False
     if out:
         home.port.deliver(consumer, out)
@@ -74,10 +73,10 @@ def _run(home: Destination, view: View, out: list[Bytes]) -> bool:
     if entry is None:
         view.at = low + 1
         return True
-    high = min(high, entry.base + entry.count, low + min(consumer.messages, LOOK_MAX))
-    one = read(home, entry)
+    high = min(high, entry.base + entry.count, low + min(consumer.messages, dispatch.LOOK_MAX))
+    one = dispatch.read(home, entry)
     for first, beyond in _selected(home, view, one, entry.base, low, high):
-        head, cut = chunk(one, entry, first, beyond, max(home.deliveries(first), 1))
+        head, cut = dispatch.chunk(one, entry, first, beyond, max(home.deliveries(first), 1))
         out += (head, cut)
         consumer.messages -= beyond - first
         consumer.bytes -= len(cut)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from fairlead.runtime import extensions
 
-__all__ = ["COMPILED", "Batch", "read_record", "scan"]
+__all__ = ["COMPILED", "Batch", "check_rows", "read_record", "scan"]
 
 if TYPE_CHECKING or extensions.is_pure() or "fairlead.journal._records" in extensions.missing():
-    from fairlead.journal.records import Batch, read_record, scan
+    from fairlead.journal.records import Batch, check_rows, read_record, scan
 
     COMPILED = False
 else:
-    from fairlead.journal._records import Batch, read_record, scan
+    from fairlead.journal._records import Batch, check_rows, read_record, scan
 
     COMPILED = True

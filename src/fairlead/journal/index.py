@@ -12,12 +12,16 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Entry", "Index", "Pool", "Storage"]
+from fairlead.journal.row_codec import choose
+
+__all__ = ["Entry", "Group", "Index", "Pool", "Storage"]
 
 COLUMNS: Final = 5  # base; place; size, count; arrival; flags, skip
 BLOCK_ROWS: Final = 1024
 BLOCK_BYTES: Final = BLOCK_ROWS * COLUMNS * 8
 LOW: Final = 0xFFFF_FFFF
+SELECT_ROWS: Final = 65_536  # gone through in one `select`, or a block more
+SELECT_COPIED: Final = 1024  # the same where rows have to be looked for one by one
 
 
 class Entry(NamedTuple):
@@ -30,6 +34,14 @@ class Entry(NamedTuple):
     flags: int
     arrival_ms: int
     skip: int
+
+
+class Group(NamedTuple):
+    """Rows that do not overlap, and the order numbers that are to be read from them."""
+
+    rows: array[int]
+    first: int
+    beyond: int
 
 
 class Storage(Protocol):
@@ -212,6 +224,96 @@ class Index:
                     if entry.base + entry.count > order:
                         yield entry
 
+    def select(self, ranges: array[int], messages: int, size: int) -> tuple[list[Group], int, int]:
+        """Records that hold these order numbers (pairs, rising), in their order, within the limits and a bound of work.
+
+        Then the order number up to which they do (what is wanted before it and in no group is in no record), and what
+        is left of `size`, which the last record may go over.
+        """
+        end = ranges[-1] if ranges else 0
+        if not ranges or ranges[-1] <= self._floor or not self._blocks:
+            return [], end, size
+        if self._overlaps:
+            return self._select_singly(ranges, messages, size)
+        out = array("Q")
+        at = 0
+        number = max(0, bisect_right(self._firsts, ranges[0]) - 1)
+        while number < len(self._blocks) and at < len(ranges) // 2:
+            block = self._blocks[number]
+            if block.reach > ranges[2 * at]:
+                if block.first >= ranges[-1]:
+                    break
+                rows = self._pool.rows(block)
+                row = max(0, _last_not_above(rows, block.length, ranges[2 * at]))
+                _, at, messages, size, reached = choose(rows, row, block.length, ranges, at, messages, size, out)
+                if messages <= 0 or size <= 0:
+                    end = reached
+                    break
+                if len(out) >= SELECT_ROWS * COLUMNS:
+                    end = min(end, max(block.reach, ranges[0]))
+                    break
+            number += 1
+        return [Group(out, max(ranges[0], self._floor), end)] if out else [], end, size
+
+    def _select_singly(self, ranges: array[int], messages: int, size: int) -> tuple[list[Group], int, int]:
+        """Where records were copied in part, each order number has to be looked for: the last copy counts."""
+        groups: list[Group] = []
+        left = SELECT_COPIED
+        covered = 0
+        for low, beyond in zip(ranges[::2], ranges[1::2], strict=True):
+            at = max(low, self._floor)
+            while at < beyond:
+                entry = self.find(at)
+                if entry is None:
+                    following = next(self.following(at), None)
+                    if following is None:
+                        break
+                    at = following.base  # of which there may be a later copy
+                    continue
+                high = min(beyond, entry.base + entry.count, at + messages)
+                row = (entry.base, entry.place, entry.size | entry.count << 32, entry.arrival_ms)
+                group = groups[-1] if groups else None
+                if group is not None and entry.place == group.rows[1 - COLUMNS]:
+                    groups[-1] = group._replace(beyond=high)
+                else:
+                    if group is None or entry.base < group.beyond:
+                        group = Group(array("Q"), at, high)
+                        groups.append(group)
+                    group.rows.extend((*row, entry.flags | entry.skip << 32))
+                    groups[-1] = group._replace(beyond=high)
+                messages -= high - at
+                size -= entry.size * (high - at) // entry.count
+                left -= 1
+                at = covered = high
+                if messages <= 0 or size <= 0 or not left:
+                    return groups, covered, size
+        return groups, ranges[-1], size
+
+    def whole(self, low: int, high: int) -> tuple[int, int, int]:
+        """Records that lie wholly in this range: the first order number of them, one beyond the last, and their bytes.
+
+        Nothing (`low`, `low`, 0) where there are none, or records were copied in part.
+        """
+        low = max(low, self._floor)
+        first = beyond = low
+        total = 0
+        at = max(0, bisect_right(self._firsts, low) - 1)
+        while not self._overlaps and at < len(self._blocks) and self._firsts[at] < high:
+            block = self._blocks[at]
+            at += 1
+            if block.reach <= low:
+                continue
+            rows = self._pool.rows(block)
+            start = 0 if block.first >= low else _last_not_above(rows, block.length, low - 1) + 1
+            end = block.length if block.reach <= high else _last_not_above(rows, block.length, high)
+            if start >= end:
+                continue
+            if first == beyond:
+                first = rows[start * COLUMNS]
+            beyond = rows[(end - 1) * COLUMNS] + (rows[(end - 1) * COLUMNS + 2] >> 32)
+            total += sum(rows[start * COLUMNS + 2 : end * COLUMNS : COLUMNS]) & LOW  # counts stand above the sizes
+        return first, beyond, total
+
     def at_time(self, arrival_ms: int) -> int:
         """Order number of the first message that arrived then or later; one beyond the highest if none did."""
         low, high = 0, len(self._blocks)
@@ -222,9 +324,10 @@ class Index:
             else:
                 high = middle
         for block in self._blocks[max(0, low - 1) :]:
-            for entry in _entries(self._pool.rows(block), block.length):
-                if entry.arrival_ms >= arrival_ms and entry.base + entry.count > self._floor:
-                    return max(entry.base, self._floor)
+            rows = self._pool.rows(block)
+            for row, arrived_ms in enumerate(rows[3::COLUMNS]):
+                if arrived_ms >= arrival_ms and (found := _entry(rows, row)).base + found.count > self._floor:
+                    return max(found.base, self._floor)
         return self.beyond
 
     def replace(self, base: int, count: int, place: int, size: int, flags: int, arrival_ms: int, skip: int = 0) -> None:

@@ -6,6 +6,7 @@ A batch is one header and its records, in one buffer that is written by one `pwr
 from __future__ import annotations
 
 import struct
+from array import array
 
 from fairlead.journal.crc import crc32c
 from fairlead.journal.layout import (
@@ -24,7 +25,7 @@ from fairlead.journal.layout import (
     padded,
 )
 
-__all__ = ["Batch", "filler", "read_record", "scan"]
+__all__ = ["Batch", "check_rows", "filler", "read_record", "scan"]
 
 Bytes = bytes | bytearray | memoryview
 PLACE = struct.Struct("<Q")
@@ -131,6 +132,27 @@ def read_record(data: Bytes, place: int, seed: int) -> tuple[int, int, int, int,
     if good:
         good = crc32c(view[ITEM_BYTES : ITEM_BYTES + length], crc32c(PLACE.pack(place), seed)) == body_crc
     return kind, length, index, epoch, previous, good
+
+
+def check_rows(span: Bytes, origin: int, seed: int, rows: array[int], first: int, beyond: int) -> int:
+    """Are the records of these rows of an index in the span as they were written? The first that is not, or -1.
+
+    `origin` is the place of the span's first byte.
+    """
+    if first < 0 or beyond > len(rows) // 5:
+        raise ValueError("there are no such rows")
+    view = memoryview(span)
+    for row in range(first, beyond):
+        _, place, both, _, flags = rows[row * 5 : row * 5 + 5]
+        skip = flags >> 32
+        begin, length = place - skip - ITEM_BYTES, (both & 0xFFFF_FFFF) + skip
+        offset = begin - origin
+        if offset < 0 or offset + ITEM_BYTES + length > len(view):
+            return row
+        found = read_record(view[offset : offset + ITEM_BYTES + length], begin, seed)
+        if found is None or found[1] != length or not found[5]:
+            return row
+    return -1
 
 
 def filler(seed: int, place: int, size: int, first: int, last: int, following: int) -> bytes:

@@ -56,6 +56,12 @@ class Usage:
         self._add(segment, facts)
         return row
 
+    def ordered(self, facts: Facts) -> None:
+        """`note` for messages that lie in an earlier record and have order numbers now: there are many at once."""
+        source = self._waiting.pop(facts.source, None)
+        if source is not None:
+            self._add(segment_of(source.place), facts)
+
     def _add(self, segment: int, facts: Facts) -> None:
         held = self._segments.get(segment)
         if held is None:

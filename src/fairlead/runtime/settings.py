@@ -389,6 +389,14 @@ class Messages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "Longer keeps more of them in memory and journal.",
         ),
     ] = 600.0
+    stage_retention_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="How long a stage of a batch is kept without a word of who fills it. Shorter frees the disk "
+            "sooner, longer lets a job be away for longer before it publishes.",
+        ),
+    ] = 86400.0
     pool_threads: Annotated[
         int, Meta(ge=0, le=1024, description="Threads for blocking work; 0 means four per core, at least eight.")
     ] = 0

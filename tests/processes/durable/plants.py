@@ -21,8 +21,14 @@ PLANTS: Final[dict[str, str]] = {
     "visible_before_commit": "sends of a transaction can be seen at once",
 }
 
+OF_STAGES: Final[dict[str, str]] = {
+    "forget_batches": "after a restart nobody knows which batches were published",
+    "give_up_staged_files": "files of the journal are given up though messages are staged in them",
+}
+"""Those the books of the flows do not notice; tests/processes/durable/test_stages.py does."""
+
 
 def environment_of(plant: str) -> dict[str, str]:
-    assert plant in PLANTS, plant
+    assert plant in PLANTS or plant in OF_STAGES, plant
     path = os.pathsep.join(filter(None, (str(PLANTING), os.environ.get("PYTHONPATH"))))
     return {"PYTHONPATH": path, "FAIRLEAD_PLANT": plant}

@@ -24,9 +24,11 @@ from libc.string cimport memcpy, memmove, memset
 
 from fairlead.store._store cimport COUNTED, FINISH_FAULT, ROUND, Arena, Consumer, Producer
 
-from fairlead.broker.answers import error_frame, gone_frame, preface_answer
+from fairlead.broker.answers import error_frame, full_frame, gone_frame, preface_answer, room_frame
 
 cdef bytes GONE = gone_frame()
+cdef bytes FULL = full_frame()
+cdef bytes ROOM = room_frame()
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -109,6 +111,10 @@ cdef enum:
     LINK_LOW = 4194304
     LARGE_BYTES = 268435456        # of durable frames that are still arriving, all connections together
     COMMAND_MAX = 65536
+    STRAIGHT_BYTES = 32768         # frames of the message manager from here on are sent without being gathered
+    FULL_BYTES = 2097152           # of bulk frames that wait for a connection: the message manager sends no more
+    ROOM_BYTES = 262144            # … until so few wait
+    BULK_SLACK = 16777216          # … and what is on its way until it hears of it is no reason to cut anybody off
     NAME_BYTES = 8192              # a bit for each value of a 16-bit hash
 
 cdef enum:                         # states of a connection
@@ -155,8 +161,9 @@ cdef enum:
     K_WELCOME = 0x42
     K_MOVED = 0x49
     K_COMMAND = 0x60
-    K_PULL = 0x65
+    K_MORE = 0x66
     K_DURABLE_LAST = 0x6F
+    K_COLUMNS = 0x76
     F_FRAGMENTED = 0x08
     F_IDENTITY = 0x10
     UP_MESSAGE = 1
@@ -264,6 +271,7 @@ cdef struct Connection:
     uint64_t more_end
     uint64_t more_room
     uint32_t more_left             # of the frame that is half in the output
+    uint32_t full                  # generation of the link over which it was said that it does not read
     int64_t credit
     int64_t keep_alive_ms
     int64_t heard_ms
@@ -1459,7 +1467,7 @@ cdef class Traffic:
     cdef int take_durable(self, Connection* c, char* f, uint32_t held, uint32_t length) except -1:
         """A frame for the message manager: copied, unread; only a COMMAND is Python's business first."""
         cdef uint8_t kind = <uint8_t>f[4]
-        if kind > K_PULL or kind == K_COMMAND and length > COMMAND_MAX:
+        if kind > K_MORE or kind == K_COMMAND and length > COMMAND_MAX:
             self.n_refused += 1
             self.complain(c, "bad-request", "There is no such command, or it is longer than 64 KiB.", f)
             c.skip = length
@@ -1800,7 +1808,16 @@ cdef class Traffic:
         cdef uint64_t held = c.more_end - c.more_start
         cdef uint64_t room
         cdef char* grown
-        if held == 0 and not c.emitting and (c.waiting_count == 0 or self.out_of_credit(c)) and self.fits(c, length):
+        cdef uint32_t sent = 0
+        cdef bint bulk = <uint8_t>data[4] == K_COLUMNS
+        if length >= STRAIGHT_BYTES and held == 0 and not c.tls and not c.write_blocked and self.is_clear(c):
+            sent = self.send_straight(c, data, length)
+            if sent == length or c.hurt:
+                return 0
+            data += sent
+            length -= sent
+            c.more_left = length if sent else 0
+        if held == 0 and not sent and not c.emitting and (c.waiting_count == 0 or self.out_of_credit(c)) and self.fits(c, length):
             o = c.out
             memcpy(o.data + o.end, data, length)
             o.end += length
@@ -1809,7 +1826,7 @@ cdef class Traffic:
             return 0
         if c.hurt:
             return 0
-        if held > self.slow_bytes:
+        if held > self.slow_bytes + (BULK_SLACK if bulk else 0):
             return self.too_slow(c)
         if c.more_end + length > c.more_room:
             room = c.more_room if c.more_room else 16384
@@ -1832,6 +1849,63 @@ cdef class Traffic:
         memcpy(c.more + c.more_end, data, length)
         c.more_end += length
         self.touch(c)
+        if bulk and held + length > FULL_BYTES and c.full != self.link_generation:
+            c.full = self.link_generation
+            self.tell_of(c, FULL)
+        return 0
+
+    cdef inline bint is_clear(self, Connection* c) noexcept:
+        """Is nothing gathered for it, nor waiting, but for frames of the message manager?"""
+        return (not c.hurt and not c.emitting and c.waiting_count == 0
+                and (c.out == NULL or c.out.start == c.out.end and c.out.mark_count == 0))
+
+    cdef uint32_t send_straight(self, Connection* c, char* data, uint64_t length) except? 0xFFFFFFFF:
+        """From where it lies; how many bytes were taken."""
+        cdef ssize_t n = send(c.fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if n < 0:
+            if errno == EAGAIN:
+                c.write_blocked = 1
+                self.touch(c)
+            elif errno != EINTR:
+                self.broken(c)
+            return 0
+        if <uint64_t>n < length:
+            c.write_blocked = 1
+            self.touch(c)
+        c.sent_ms = self.now
+        c.queued += n
+        c.sent += n
+        self.n_bytes_out += n
+        return <uint32_t>n
+
+    cdef int flush_more(self, Connection* c) except -1:
+        """Send what waits of the message manager from where it lies."""
+        cdef uint64_t n = self.send_straight(c, c.more + c.more_start, c.more_end - c.more_start)
+        cdef uint64_t step
+        while n:
+            if c.more_left == 0:
+                c.more_left = u32(c.more + c.more_start)
+            step = n if n < c.more_left else c.more_left
+            c.more_start += step
+            c.more_left -= <uint32_t>step
+            n -= step
+        if c.more_start == c.more_end:
+            self.drop_more(c)
+        return 0
+
+    cdef int relieve(self, Connection* c) except -1:
+        """It reads again: the message manager hears of it."""
+        if c.full and c.more_end - c.more_start <= ROOM_BYTES:
+            if c.full == self.link_generation:
+                self.tell_of(c, ROOM)
+            c.full = 0
+        return 0
+
+    cdef int tell_of(self, Connection* c, bytes what) except -1:
+        """The message manager hears something about a connection it knows."""
+        if self.link_fd >= 0:
+            memcpy(self.link_room(c.index, c.uid, <uint32_t>PyBytes_GET_SIZE(what)),
+                   PyBytes_AS_STRING(what), PyBytes_GET_SIZE(what))
         return 0
 
     cdef void drop_more(self, Connection* c) noexcept:
@@ -1857,9 +1931,8 @@ cdef class Traffic:
 
     cdef int say_gone(self, Connection* c) except -1:
         """The message manager hears that a connection it knows has ended."""
-        if c.durable and self.link_fd >= 0:
-            memcpy(self.link_room(c.index, c.uid, <uint32_t>PyBytes_GET_SIZE(GONE)),
-                   PyBytes_AS_STRING(GONE), PyBytes_GET_SIZE(GONE))
+        if c.durable:
+            self.tell_of(c, GONE)
         self.pairs.pop(c.index, None)
         return 0
 
@@ -2469,6 +2542,13 @@ cdef class Traffic:
         if c.tls:
             return self.flush_tls(c, settle)
         while not c.hurt and not c.write_blocked:
+            if c.more_end - c.more_start >= STRAIGHT_BYTES and self.is_clear(c):
+                if sends == SENDS:
+                    c.write_blocked = 1        # the others first; epoll brings us back
+                    break
+                sends += 1
+                self.flush_more(c)
+                continue
             if (c.waiting_count or c.more_end) and (c.out == NULL or c.out.end - c.out.start < OUT_BYTES // 2):
                 self.emit(c)
             o = c.out
@@ -2488,6 +2568,8 @@ cdef class Traffic:
             self.accepted(c, <uint32_t>n)
             if o.start < o.end:
                 c.write_blocked = 1
+        if c.full:
+            self.relieve(c)
         return self.settle(c) if settle else 0
 
     cdef int flush_tls(self, Connection* c, bint settle) except -1:
@@ -2533,6 +2615,8 @@ cdef class Traffic:
                 state[2] = state[3] = 0
             else:
                 c.write_blocked = 1
+        if c.full:
+            self.relieve(c)
         return self.settle(c) if settle else 0
 
     cdef void accepted(self, Connection* c, uint32_t n) noexcept:

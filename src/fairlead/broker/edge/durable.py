@@ -40,6 +40,11 @@ COMMANDS: Final[dict[str, Action | None]] = {
     "consume": "consume",
     "schedules": "browse",
     "cancel": "consume",
+    # In bulk: what `publish` and `abandon` touch belongs to who opened it.
+    **dict.fromkeys(("positions", "plan", "scan"), "browse"),
+    **dict.fromkeys(("cursor-open", "cursor-reserve", "cursor-commit", "cursor-release"), "consume"),
+    "stage": "send",
+    **dict.fromkeys(("publish", "abandon")),
 }
 WELL_KNOWN: Final = [("_ADMIN", "topic", ""), ("_LOG", "topic", ""), ("_DMQ", "queue", "")]  # until we are told
 GRANTED_MAX: Final = 10_000  # remembered per connection, for the time when rights are withdrawn

@@ -23,13 +23,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from fairlead.broker.answers import error_frame, gone_frame, ping_frame, pong_frame, preface_answer
+from fairlead.broker.answers import (
+    error_frame,
+    full_frame,
+    gone_frame,
+    ping_frame,
+    pong_frame,
+    preface_answer,
+    room_frame,
+)
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.fairness import Admission
 from fairlead.broker.outstanding import OutstandingTable
 from fairlead.broker.relinquish import Finish, Relinquish
 from fairlead.store import layout
-from fairlead.wire.durable import ENVELOPE, KIND_COMMAND, KIND_PULL
+from fairlead.wire.durable import ENVELOPE, KIND_COLUMNS, KIND_COMMAND, KIND_MORE
 
 READ_BYTES: Final = 131072
 OUT_BYTES: Final = 131072  # gathered for one connection before it has to wait
@@ -50,6 +58,11 @@ LINK_LOW: Final = 4 << 20
 COMMAND_MAX: Final = 65536
 DURABLE_LAST: Final = 0x6F
 GONE: Final = gone_frame()
+FULL: Final = full_frame()
+ROOM: Final = room_frame()
+FULL_BYTES: Final = 2 << 20  # of bulk frames that wait for a connection: the message manager sends no more
+ROOM_BYTES: Final = 256 << 10  # … until so few wait
+BULK_SLACK: Final = 16 << 20  # … and what is on its way until it hears of it is no reason to cut anybody off
 SEPARATOR: Final = b"\x1f"
 
 FIXED: Final = struct.Struct("<IBBHIIQQ")  # length, kind, flags, topic, headers, number, correlation, peer
@@ -159,6 +172,7 @@ class Connection:
     more: bytearray = field(default_factory=bytearray)  # frames of the message manager that found no room
     more_left: int = 0  # of the frame that is half in the output
     more_first: bool = False  # the next frame is one of `more`
+    full: bool = False  # it was said that it does not read
 
     @property
     def has_credit(self) -> bool:
@@ -867,7 +881,7 @@ class Traffic:
 
     def _take_durable(self, c: Connection, kind: int, length: int, number: int, correlation: int) -> int:
         """A frame for the message manager: copied, unread; only a COMMAND is Python's business first."""
-        if kind > KIND_PULL or (kind == KIND_COMMAND and length > COMMAND_MAX):
+        if kind > KIND_MORE or (kind == KIND_COMMAND and length > COMMAND_MAX):
             text = "There is no such command, or it is longer than 64 KiB."
             return self._skip_frame(c, length, "bad-request", number, correlation, text)
         if self._is_held_up(c):
@@ -1053,11 +1067,15 @@ class Traffic:
             c.queued += len(data)
             self._touch(c)
         elif not c.hurt:
-            if len(c.more) > self._bounds.slow_client_bytes:
+            is_bulk = data[4] == KIND_COLUMNS
+            if len(c.more) > self._bounds.slow_client_bytes + (BULK_SLACK if is_bulk else 0):
                 self._too_slow(c)
                 return
             c.more += data
             self._touch(c)
+            if is_bulk and len(c.more) > FULL_BYTES and not c.full:
+                c.full = True
+                self._to_link(c.index, c.uid, FULL)
 
     def _lose_link(self) -> None:
         """It is gone: Python connects anew."""
@@ -1072,6 +1090,8 @@ class Traffic:
             self._link_in.clear()
             self._link_out.clear()
             self._link_blocked = self._link_choked = self._link_stuck = False
+            for c in self._connections.values():
+                c.full = False  # the next message manager knows nothing of it
 
     def _skip_frame(self, c: Connection, length: int, code: str, number: int, correlation: int, text: str = "") -> int:
         """Tell the client what was wrong with one frame; the connection stays."""
@@ -1398,6 +1418,10 @@ class Traffic:
                 if not c.cipher:
                     self._accepted(c, c.covers)
                     c.covers = 0
+        if c.full and len(c.more) <= ROOM_BYTES:
+            c.full = False
+            if self._link is not None:
+                self._to_link(c.index, c.uid, ROOM)
         if settle:
             self._settle(c)
 

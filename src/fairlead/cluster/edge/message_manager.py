@@ -22,6 +22,7 @@ from typing import Any, Final
 from fairlead.cluster import ids, records
 from fairlead.cluster.core import Core
 from fairlead.cluster.describe import Describer
+from fairlead.cluster.edge.bulk import BulkReader
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.figures import Figures
 from fairlead.cluster.edge.large import SideFiles
@@ -125,7 +126,15 @@ class MessageManager:
         large = SideFiles(self._home / "large")
         journal, found = Journal.open(self._home / "journal", self._journal_options())
         self._journal = journal
-        self.core = Core(journal, self, self._options, large, now_ms=now_ms(), pool=Pool(Spill(self._home)))
+        self.core = Core(
+            journal,
+            self,
+            self._options,
+            large,
+            now_ms=now_ms(),
+            pool=Pool(Spill(self._home)),
+            reader=BulkReader(journal),
+        )
         recovery = Recovery(self.core)
         recovery.restore(found.blobs())
         recovery.place(found.entries())
@@ -281,7 +290,7 @@ class MessageManager:
             self._figures.count(now_s, self.core, self._journal, self._upkeep, self._events)
 
     def _patience_s(self) -> float:
-        if self._more:
+        if self._more or self.core.bulk.scans.has_more:
             return 0.0
         most_ms = 20 if self._stale or self._upkeep.is_busy or self._stop_s else SAFETY_TICK_MS
         if self._linger_s:

@@ -53,6 +53,8 @@ class Upkeep:
         self._journal.tick(now_s)
         if self._began_s == 0.0:
             self._began_s = now_s
+        if self._core.stages.publisher.is_busy:
+            return  # a batch is half published, which no checkpoint could tell
         if self._taking is not None:
             if self._taking.step():
                 self._taking = None
@@ -62,7 +64,9 @@ class Upkeep:
             self._begin(now_s)
         if now_s - self._reclaimed_s >= RECLAIM_S:
             self._reclaimed_s = now_s
-            self.reclaimed += self._journal.reclaim(self._core.manager.is_live, self._core.transactions.oldest())
+            core = self._core
+            pinned = core.transactions.oldest()
+            self.reclaimed += self._journal.reclaim(core.manager.is_live, pinned, core.stages.needs)
         if self._taking is not None:
             return  # its parts must not be moved while a checkpoint notes where they are
         if self._sparse:
@@ -112,8 +116,9 @@ class Upkeep:
         """The emptiest file that is worth it; one at a time, so that traffic hardly notices."""
         share = FULL_SHARE if self._journal.full else SPARSE_SHARE
         found = self._journal.sparse(self._core.manager.live_bytes, share)
-        if found:
-            self._sparse.extend(found[0].held)
+        worth_it = next((one for one in found if one.held), None)  # others may be kept for what is only staged there
+        if worth_it is not None:
+            self._sparse.extend(worth_it.held)
 
     def compact_now(self) -> int:
         """Begin to compact the emptiest file whatever the time; how many ranges of messages it has."""

@@ -12,7 +12,7 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fairlead.journal import sidecar
@@ -27,6 +27,7 @@ from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.reading import Reader, Recent
 from fairlead.journal.edge.room import Room, Sparse
 from fairlead.journal.edge.threads import open_writer
+from fairlead.journal.facts import WAITING
 from fairlead.journal.faults import JournalFailed, StoreFull
 from fairlead.journal.layout import (
     FILE_HEAD,
@@ -228,9 +229,37 @@ class Journal:
             return batch.read(place, size)
         return self._reader.read(place, size, skip)
 
+    def fetch(self, place: int, size: int) -> memoryview:
+        """The same, however long the disk takes: for a start, when nobody waits yet."""
+        found = self.read(place, size)
+        return self._reader.fetch(place, size) if found is None else found
+
     def loaded(self) -> list[int]:
         """Places that were asked for and can be read now."""
         return self._reader.loaded()
+
+    # Reading in bulk: whoever does reads the files itself, in a thread of its own.
+
+    @property
+    def seed(self) -> int:
+        """Where the checksums of this store begin."""
+        return self._seed
+
+    @property
+    def safe_end(self) -> int:
+        """The place behind everything that is written and safe."""
+        return self._safe_end
+
+    def pin(self, segments: Iterable[int]) -> None:
+        """These files are being read: they are not given up before `unpin`."""
+        self._room.pins.update(segments)
+
+    def unpin(self, segments: Iterable[int]) -> None:
+        for number in segments:
+            if self._room.pins[number] > 1:
+                self._room.pins[number] -= 1
+            else:
+                del self._room.pins[number]
 
     # Keeping house.
 
@@ -244,13 +273,19 @@ class Journal:
         )
         return self._checkpoint
 
-    def reclaim(self, is_live: IsLive, pinned: int | None = None) -> int:
+    def reclaim(
+        self,
+        is_live: IsLive,
+        pinned: int | None = None,
+        needs: Callable[[int, int], bool] = lambda first, last: False,
+    ) -> int:
         """Give up sealed segments that the checkpoint covers and in which nothing is needed; how many.
 
-        Records from the index `pinned` on are kept whatever `is_live` says: an open transaction needs them.
+        Records from the index `pinned` on are kept whatever `is_live` says: an open transaction needs them. So are
+        files of which `needs` says that it wants any of the indexes in them, from the first to the last.
         """
         self._recovery.finish()
-        return self._room.reclaim(is_live, pinned)
+        return self._room.reclaim(is_live, pinned, needs)
 
     def sparse(self, live_bytes: Callable[[int, int, int], int], share: float = 0.5) -> list[Sparse]:
         """Sealed segments of which less than that share is still needed, the emptiest first."""
@@ -366,7 +401,10 @@ class Journal:
         rows = self._room.active.rows
         for facts in self.options.describe(kind, head, size):
             row = Row(kind, index, place + facts.skip, facts)
-            self._usage.note(row)
+            if 0 < facts.source < WAITING:
+                self._usage.ordered(facts)
+            else:
+                self._usage.note(row)
             if rows is not None:
                 rows += sidecar.packed(row)
 

@@ -90,6 +90,14 @@ class Reader:
             raise JournalDamaged(f"the record at {_where(place)} is shorter than asked for")
         return kept[ITEM_BYTES + skip : ITEM_BYTES + skip + size]
 
+    def fetch(self, place: int, size: int) -> memoryview:
+        """A whole record, read here and now."""
+        header = place - ITEM_BYTES
+        data = os.pread(self._descriptor(segment_of(header)), ITEM_BYTES + size, offset_of(header))
+        if len(data) < ITEM_BYTES + size:
+            raise JournalDamaged(f"the file ends inside the record at {_where(place)}")
+        return self._checked(memoryview(data), header)[ITEM_BYTES : ITEM_BYTES + size]
+
     def loaded(self) -> list[int]:
         places, self._loaded = self._loaded, []
         return places

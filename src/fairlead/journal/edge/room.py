@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Room:
         self.covers = opened.recovery.covers
         self.is_settling = False
         self.holds = 0  # backups under way: no file is given up meanwhile
+        self.pins: Counter[int] = Counter()  # segments that are being read in bulk
         self._directory = directory
         self._files = files
         self._options = options
@@ -205,7 +207,7 @@ class Room:
             then,
         )
 
-    def reclaim(self, is_live: IsLive, pinned: int | None) -> int:
+    def reclaim(self, is_live: IsLive, pinned: int | None, needs: Callable[[int, int], bool]) -> int:
         if self.holds:
             return 0
         limit = self.covers if pinned is None else min(self.covers, pinned - 1)
@@ -215,8 +217,10 @@ class Room:
             if segment.described
             and not segment.leaving
             and segment.last <= limit
+            and not self.pins[segment.number]
             and not self._reader.is_busy(segment.number)
             and not self._usage.is_needed(segment.number, is_live)
+            and not needs(segment.first, segment.last)
         ]
         if free:
             self._give_up(free)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.cluster import core, destination, dispatch, intake, parties, parts, records
+from fairlead.cluster import core, destination, dispatch, intake, parties, parts, records, stages
 
 
 def plant(name: str) -> None:
@@ -98,3 +98,17 @@ def visible_before_commit() -> None:
             batch.producer.session.accepted.update(accepted)
 
     parts.Parts.hide = hide  # type: ignore[method-assign]
+
+
+def forget_batches() -> None:
+    right = stages.Stages.recovered
+
+    def recovered(self: stages.Stages) -> int:
+        self.sinks.clear()
+        return right(self)
+
+    stages.Stages.recovered = recovered  # type: ignore[method-assign]
+
+
+def give_up_staged_files() -> None:
+    stages.Stages.needs = lambda self, first, last: False  # type: ignore[method-assign]

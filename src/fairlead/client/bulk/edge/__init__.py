@@ -1,0 +1,1 @@
+"""The bulk client's sockets, clock and patience."""

@@ -1,0 +1,9 @@
+from array import array
+
+from fairlead.journal.rows import Chosen, Span
+
+def choose(
+    rows: array[int], row: int, beyond: int, ranges: array[int], at: int, messages: int, size: int, out: array[int]
+) -> Chosen: ...
+def segments(rows: array[int]) -> tuple[list[int], int]: ...
+def spans(rows: array[int], gap: int, most: int) -> list[Span]: ...
