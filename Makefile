@@ -14,7 +14,7 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types pure build bench soak soak-durable docs clean
+.PHONY: help run test test-long lint types pure build bench soak soak-durable reconcile-scale docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 
 test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the whole suite
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-long: $(BUILT)  ## the tests that take minutes: clusters of Spark, killed jobs
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -51,6 +54,12 @@ soak: $(BUILT)  ## random kills and freezes under load, then the books must bala
 
 soak-durable: $(BUILT)  ## kill -9 and power loss under mixed durable load; ARGS="--seed 1 --rounds 300 --power"
 	$(BIN)/python -m tests.processes.durable.crash $(ARGS)
+
+reconcile-scale: $(STAMP)  ## 20 million messages with planted faults: all found, none invented; ARGS="--rows 50_000_000"
+	$(BIN)/python -m tests.pipeline.planting --rows 20_000_000 $(ARGS)
+
+soak-pipeline: $(BUILT)  ## Spark, its tasks and its server killed under streaming queries; ARGS="--seed 1 --rounds 20"
+	$(BIN)/python -m tests.pipeline.crashing $(ARGS)
 
 docs: $(BUILT)  ## rewrite the generated pages of docs/ (runs the suite for the requirements table)
 	$(BIN)/python scripts/reference.py
