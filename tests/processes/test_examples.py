@@ -21,6 +21,7 @@ SAID = {
     "fan_out": "asked 4, answered 4, lost 0",
     "ipc": "by ",
     "queues": "worked off 1000 orders",
+    "quotes": "put aside: b'EURUSD;oops;1'",
     "request_reply": "no-receiver",
     "sync_hello": "7 squared is 49",
     "transaction": "5 invoices, each once: True",
