@@ -30,7 +30,9 @@ def test_the_examples_run(spark: SparkSession, server: Server, tmp_path: Path, m
         monkeypatch.chdir(tmp_path)
         names: dict[str, object] = {}
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.S):
-            program = compile(example.replace("fairlead://localhost", server.url), "docs/pipeline.md", "exec")
+            example = example.replace("fairlead://localhost", server.url)
+            example = example.replace('"checkpoints/', f'"{tmp_path}/checkpoints/')  # Java stays where it was started
+            program = compile(example, "docs/pipeline.md", "exec")
             patiently(partial(exec, program, names))
         with client.queue("summaries").consume() as consumer:
             assert [(m.key, m.body) for m in consumer.receive_many(5, timeout=5)] == [("EUR", b"2.0")]
