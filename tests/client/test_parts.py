@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.client.aio.identity import hello
+from fairlead.client.identity import hello
 from fairlead.client.pauses import FIRST_S, LONGEST_S, Pauses
 from fairlead.client.pending import SWEEP_PAUSE_S, PendingTable
 from fairlead.client.target import Address, parse

@@ -18,13 +18,13 @@ from typing import Self, TypeAlias
 from fairlead.client.aio.asking import Ask, FanOut, Reply, ReplyStream
 from fairlead.client.aio.carrier import Carrier
 from fairlead.client.aio.durable import DurableConnection
-from fairlead.client.aio.identity import hello
 from fairlead.client.aio.inbox import Inbox
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
 from fairlead.client.aio.subscription import Subscription
 from fairlead.client.aio.talks import Acceptor, Conversation
 from fairlead.client.aio.waiting import agreed
 from fairlead.client.effects import Event
+from fairlead.client.identity import hello
 from fairlead.client.registrations import TOPIC_HEADER
 from fairlead.client.session import Session
 from fairlead.client.target import parse

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from fairlead.client.aio.identity import hello
 from fairlead.client.bulk.answers import Cursor, Plan, Position, Positions, Published, taken
 from fairlead.client.bulk.attempts import Attempts, is_passing
 from fairlead.client.bulk.edge.line import Line, dial
 from fairlead.client.bulk.edge.scan import Scan
 from fairlead.client.bulk.edge.stage import Stage
 from fairlead.client.bulk.parts import parts_of
+from fairlead.client.identity import hello
 from fairlead.client.target import parse
 from fairlead.errors import BadName, ConnectionLost, FairleadError, LocalProtocolError, RemoteProtocolError
 from fairlead.wire.column_batch import Columns
