@@ -53,7 +53,7 @@ def run(spark: SparkSession, url: str, checkpoint: str) -> int:
         .start()
     )
     query.awaitTermination()
-    return sum(progress["numInputRows"] for progress in query.recentProgress)
+    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def main() -> None:

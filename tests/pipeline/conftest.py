@@ -15,6 +15,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
 from fairlead.pipeline.session import spark_session  # noqa: E402
+from tests.pipeline.quick_python import quick_python  # noqa: E402
 
 # PySpark's own modules warn about Python's future; a suite in which warnings are errors has to look away.
 NOISE = "ignore::DeprecationWarning:pyspark", "ignore::ResourceWarning", "ignore::FutureWarning"
@@ -25,13 +26,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             for noise in NOISE:
                 item.add_marker(pytest.mark.filterwarnings(noise))
+            if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(300))  # a JVM starts, and Python beside it for every kind of work
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """`local[2]`; a task that fails is not tried again."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setenv("PYSPARK_PYTHON", str(quick_python(tmp_path_factory.mktemp("python"))))
         session = spark_session(
             "tests",
             "local[2]",

@@ -45,7 +45,7 @@ class Normalise(Job):
         click.option("--where", default="", help="Of a lake: a condition in SQL."),
         click.option("--from", "since", default="", metavar="TIME", help="Of a lake: what arrived then or later."),
         click.option("--to", "before", default="", metavar="TIME", help="Of a lake: what arrived before."),
-        click.option("--converter", required=True, metavar="MODULE:FUNCTION", help="See docs/pipeline.md."),
+        click.option("--converter", required=True, metavar="MODULE:FUNCTION", help="A function of yours."),
         click.option("--output", default="", metavar="DIR", help="Records as Parquet, a directory for each batch."),
         click.option("--to-destination", default="", help="Records as messages; they need a column body or value."),
         click.option("--create", type=click.Choice(("queue", "topic")), help="Make the destination if it is missing."),

@@ -17,7 +17,7 @@ Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 """By destination: the first that was read and one beyond the last."""
 
 PLAIN_EVERY_S = 5.0
-RATE_OVER_S = 10.0
+RATE_OVER_S = 60.0
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Tally:
             before = self.ranges.get(name, (first, beyond))
             self.ranges[name] = (min(before[0], first), max(before[1], beyond))
         now_s = time.monotonic()
-        self._marks = [mark for mark in self._marks if mark[0] > now_s - RATE_OVER_S] + [(now_s, self.rows)]
+        self._marks = [mark for mark in self._marks if mark[0] > now_s - RATE_OVER_S] + [(now_s, rows)]
 
     @property
     def seconds(self) -> float:
@@ -60,13 +60,10 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Rows a second over the last while; of the whole run as long as that is short."""
-        now_s = time.monotonic()
-        marks = [(at_s, rows) for at_s, rows in self._marks if at_s > now_s - RATE_OVER_S]
-        if len(marks) < 2:
-            return self.rows / self.seconds if self._marks and self.seconds <= RATE_OVER_S else 0.0
-        (first_s, before), (_, now) = marks[0], marks[-1]
-        return (now - before) / max(now_s - first_s, 0.001)
+        """Rows a second over the last minute, or since the beginning if that is shorter ago."""
+        since_s = time.monotonic() - RATE_OVER_S
+        recent = sum(rows for at_s, rows in self._marks if at_s > since_s)
+        return recent / min(RATE_OVER_S, max(self.seconds, 0.001))
 
     def facts(self) -> dict[str, Any]:
         """For programs."""

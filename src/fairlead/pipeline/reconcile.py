@@ -65,9 +65,7 @@ class Reconcile(Job):
         if options["received"].startswith(MANIFEST):
             raise ConfigError("A manifest says what was sent, not what came: --sent manifest:FILE.")
         if options["by"] == "order" and options["dead"]:
-            raise ConfigError(
-                "--by order and --dead exclude one another: the dead queue has its own order numbers."
-            )
+            raise ConfigError("--by order and --dead exclude one another: the dead queue has its own order numbers.")
         if options["sent"].startswith(MANIFEST):
             manifest_of(options["sent"].removeprefix(MANIFEST))
 

@@ -240,7 +240,7 @@ class _Seen:
         for report in query.recentProgress:
             if report["batchId"] <= self.batch:
                 continue
-            rows = int(report["numInputRows"])
+            rows = int(report.numInputRows)  # by its name in brackets it is None over Spark Connect
             offsets = _offsets(report["sources"], rows)
             if rows or offsets.moved:
                 self.batch = report["batchId"]

@@ -6,13 +6,12 @@ Any other session works too: see docs/pipeline.md for the few settings that matt
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from fairlead.pipeline import java
+from fairlead.pipeline import java, worker_python
 
 __all__ = ["SETTINGS", "spark_session"]
 
@@ -45,7 +44,7 @@ def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] | 
         remote = SparkSession.builder.remote(master).appName(app)
         return remote.config(map=dict(conf or {})).getOrCreate()
     java.use()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    worker_python.use(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**SETTINGS, "spark.driver.extraJavaOptions": "", **(conf or {})}
