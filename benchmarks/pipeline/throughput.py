@@ -15,7 +15,6 @@ import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -163,24 +162,36 @@ class Bench:
         return sum(one.durationMs["triggerExecution"] for one in batches) / 1000
 
 
-def measure(rows: int, repeat: int, warm: int, only: Sequence[str], memory: str) -> dict[str, Any]:
+Save = Callable[[dict[str, Any]], None]
+
+
+def measure(rows: int, repeat: int, warm: int, only: Sequence[str], memory: str, save: Save) -> dict[str, Any]:
     """With a server and a Spark session of its own."""
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as place:
         work = Path(place)
         (work / "server").mkdir()
         with Server(data=work / "server") as server, session(work, memory=memory) as spark:
-            return run(spark, server, work, rows=rows, repeat=repeat, warm=warm, only=only)
+            return run(spark, server, work, rows=rows, repeat=repeat, warm=warm, only=only, save=save)
 
 
 def run(
-    spark: SparkSession, server: Server, work: Path, *, rows: int, repeat: int, warm: int = 0, only: Sequence[str] = ()
+    spark: SparkSession,
+    server: Server,
+    work: Path,
+    *,
+    rows: int,
+    repeat: int,
+    warm: int = 0,
+    only: Sequence[str] = (),
+    save: Save = lambda _: None,
 ) -> dict[str, Any]:
+    """What was found so far is saved after each turn."""
     fill(server, rows)
     meter = Meter(server, java_pid(spark))
     cases = [
         case for case in Bench(spark, server, work, rows).cases() if not only or any(word in case.name for word in only)
     ]
-    loads = []
+    loads: list[float] = []
     for turn in range(warm + repeat):
         for case in cases:
             spent: Cpu = {}
@@ -190,9 +201,15 @@ def run(
             print(f"{turn - warm + 1:3} {case.name}: {rows / seconds:,.0f} rows/s", file=sys.stderr)
             if turn >= warm:
                 case.add(seconds, wall_s, spent)
+        if turn >= warm:
+            save(result := found(cases, loads, rows, warm, spark.version))
+    return result
+
+
+def found(cases: list[Case], loads: list[float], rows: int, warm: int, spark: str) -> dict[str, Any]:
     return {
-        "rows": rows, "body_bytes": BODY_BYTES, "repeat": repeat, "warm_up": warm, "fairlead": VERSION,
-        "python": platform.python_version(), "spark": spark.version, "cores": os.cpu_count(),
+        "rows": rows, "body_bytes": BODY_BYTES, "repeat": len(cases[0].seconds), "warm_up": warm, "fairlead": VERSION,
+        "python": platform.python_version(), "spark": spark, "cores": os.cpu_count(),
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", "load": [min(loads), max(loads)],
         "cases": [case.facts(rows) for case in cases],
     }  # fmt: skip
@@ -229,14 +246,14 @@ def main() -> None:
     parser.add_argument("--memory", default="2g", help="of Spark's Java")
     parser.add_argument("--out", type=Path, help="write the figures there, as JSON")
     options = parser.parse_args()
-    began_s = time.perf_counter()
+
+    def save(result: dict[str, Any]) -> None:
+        if options.out:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
     rows = options.rows or SCALES[options.scale]
-    result = measure(rows, options.repeat, options.warm, options.only, options.memory)
-    result["took_s"] = round(time.perf_counter() - began_s, 1)
-    print(table(result))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(table(measure(rows, options.repeat, options.warm, options.only, options.memory, save)))
 
 
 if __name__ == "__main__":
