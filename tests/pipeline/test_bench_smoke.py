@@ -15,6 +15,7 @@ pytestmark = pytest.mark.processes
 ROWS = 1_500
 
 
+@pytest.mark.long
 def test_throughput(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     paths = ["Parquet batch -> noop, 3 columns", "batch source -> noop, 3 columns", "source -> sink"]
     result = throughput.run(spark, server, tmp_path, rows=ROWS, repeat=1, only=paths)

@@ -17,6 +17,7 @@ import fairlead
 import fairlead.sync
 from fairlead.cli import main
 from fairlead.testing import Server
+from tests.pipeline.test_cluster_master import taken
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -112,8 +113,4 @@ def test_the_commands_of_the_page_about_jobs_run_one_after_another(tmp_path: Pat
         assert "replay: done, 501 rows" in said["pipeline run replay"]
         assert any((tmp_path / "quotes").rglob("*.parquet"))
         assert (tmp_path / "project" / "spark-pipeline.yml").is_file()
-        with (
-            fairlead.sync.connect(server.url, name="taker") as client,
-            client.queue("test.trades.fx").consume() as taker,
-        ):
-            assert len(taker.receive_many(1000, timeout=5)) == 501
+        assert len(taken(server, "test.trades.fx")) == 501
