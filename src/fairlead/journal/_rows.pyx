@@ -31,7 +31,7 @@ def choose(
     if row < 0 or at < 0 or row >= beyond:
         return row, at, messages, size, 0
     array.resize_smart(out, held + (beyond - row) * COLUMNS)
-    to = out.data.as_ulonglongs
+    to = <uint64_t*>out.data.as_ulonglongs
     while row < beyond and at < pairs and messages > 0 and size > 0:
         base = rows[row * COLUMNS]
         both = rows[row * COLUMNS + 2]
