@@ -310,6 +310,7 @@ def test_nobody_there_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
     assert time.monotonic() - began_s < 110
 
 
+@pytest.mark.long
 def test_a_server_that_goes_away_in_mid_stream(spark: SparkSession, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -163,7 +163,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_killed_in_mid_batch_resumed_and_stopped(spark: Any, server: Server, tmp_path: Path) -> None:
     kill_and_resume(spark, server, tmp_path, "killed", rows=4_000, kills=1)

@@ -77,7 +77,7 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypatc
     assert java.cache_directory({}) == directory
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_spark_runs_where_the_machine_has_no_java(tmp_path: Path) -> None:
     """In a process of its own, with a PATH of tools among which there is no java."""

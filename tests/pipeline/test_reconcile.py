@@ -58,6 +58,7 @@ def ranges(books: accounts.Books, *kinds: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in shown) for row in found if row["kind"] in kinds)
 
 
+@pytest.mark.long
 def test_holes_at_every_border(spark: SparkSession) -> None:
     """Blocks of four numbers: holes within one, across borders, of whole blocks, and at both ends of a bigint."""
     seen = [1, 2, 4, 7, 8, 15, 16, 30]

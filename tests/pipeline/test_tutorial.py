@@ -114,6 +114,7 @@ def check(typed: list[tuple[str, str, float]], messages: int) -> None:
     assert re.search(r"replay: done, 100 rows", out), out
 
 
+@pytest.mark.long
 def test_the_page_from_its_beginning_to_its_end(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

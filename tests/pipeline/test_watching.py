@@ -56,6 +56,7 @@ def test_a_hostile_stream_has_bounded_state() -> None:
     assert sum(finding.kind == "given-up" for finding in found) == 2 * watching.HOLES_MAX - 1
 
 
+@pytest.mark.long
 def test_a_query_that_is_started_again_knows_what_it_knew(spark: SparkSession, tmp_path: Path) -> None:
     def add(*numbers: int) -> None:
         rows = [("a", number) for number in numbers] + [(None, 1)]
