@@ -359,7 +359,6 @@ def test_over_a_unix_socket(run: Run, tmp_path: Path) -> None:
 
 
 def test_over_tls(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("cryptography")
     there, here = certificate(tmp_path)
 
     async def story(server: Any) -> None:

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from fairlead.pipeline.session import spark_session
 from fairlead.testing import Server
-
-pyspark = pytest.importorskip("pyspark")
-
-from pyspark.sql import SparkSession  # noqa: E402
-
-from fairlead.pipeline.session import spark_session  # noqa: E402
-from tests.pipeline.quick_python import quick_python  # noqa: E402
+from tests.pipeline.quick_python import quick_python
 
 # PySpark's own modules warn about Python's future; a suite in which warnings are errors has to look away.
 NOISE = "ignore::DeprecationWarning:pyspark", "ignore::ResourceWarning", "ignore::FutureWarning"

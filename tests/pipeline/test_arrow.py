@@ -6,21 +6,20 @@ from array import array
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas import types
 
-pa = pytest.importorskip("pyarrow")
-types = pytest.importorskip("pyspark.sql.pandas.types")
-
-from fairlead.errors import BadParameter, BodyTooLarge, ConfigError  # noqa: E402
-from fairlead.pipeline.arrow import SCHEMA, entries_from, mask_of, record_batch, schema_of  # noqa: E402
-from fairlead.pipeline.outgoing import ACCEPTED, ENTRIES_BYTES_MAX, TOLD  # noqa: E402
-from fairlead.wire import durable  # noqa: E402
-from fairlead.wire.column_codec import EVERY, NAMES, ColumnBuilder, Columns, parse  # noqa: E402
-from fairlead.wire.entry_codec import Entry, details  # noqa: E402
-from fairlead.wire.properties import decode, encode_properties  # noqa: E402
-from tests.wire.test_columns import ALL_ORDERS, ID, MESSAGES, one_record  # noqa: E402
+from fairlead.errors import BadParameter, BodyTooLarge, ConfigError
+from fairlead.pipeline.arrow import SCHEMA, entries_from, mask_of, record_batch, schema_of
+from fairlead.pipeline.outgoing import ACCEPTED, ENTRIES_BYTES_MAX, TOLD
+from fairlead.wire import durable
+from fairlead.wire.column_codec import EVERY, NAMES, ColumnBuilder, Columns, parse
+from fairlead.wire.entry_codec import Entry, details
+from fairlead.wire.properties import decode, encode_properties
+from tests.wire.test_columns import ALL_ORDERS, ID, MESSAGES, one_record
 
 NOW_MS = 1_800_000_000_000
 NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
