@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -100,7 +101,7 @@ class Request:
 Handler: TypeAlias = Callable[[Request], Any]
 
 
-class Registration:
+class Registration(ABC):
     """Something that is served; `close` ends it. Usable as `async with`."""
 
     def __init__(self, carrier: Carrier, topic: str) -> None:
@@ -131,8 +132,9 @@ class Registration:
         self._owner.session.unregister(self._number, self, answer)
         await wait
 
+    @abstractmethod
     def deliver(self, run: list[Message]) -> None:
-        raise NotImplementedError
+        """Requests that arrived."""
 
     def fail(self, error: Exception) -> None:
         self._closed = True
