@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from fairlead.pipeline.session import spark_session
 from fairlead.testing import Server
-from tests.pipeline.quick_python import quick_python
 
 # PySpark's own modules warn about Python's future; a suite in which warnings are errors has to look away.
 NOISE = "ignore::DeprecationWarning:pyspark", "ignore::ResourceWarning", "ignore::FutureWarning"
@@ -29,9 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """`local[2]`; a task that fails is not tried again."""
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        patch.setenv("PYSPARK_PYTHON", str(quick_python(tmp_path_factory.mktemp("python"))))
         session = spark_session(
             "tests",
             "local[2]",

@@ -14,8 +14,6 @@ from typing import Final
 
 import psutil
 
-from tests.pipeline.quick_python import quick_python
-
 ROOT: Final = Path(__file__).parents[3]
 PATH: Final = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 START_S: Final = 300.0
@@ -30,14 +28,13 @@ class Driver:
         self._arguments += ["--plant", plant] if plant else []
         self._arguments += ["--master", master] if master else []
         self._log = work / "driver.log"
-        self._python = quick_python(work, ROOT)
         self._process: subprocess.Popen[bytes] | None = None
         self.said: list[str] = []
         self.starts = 0
 
     def start(self) -> None:
         """Without waiting for anything."""
-        surroundings = {"PYTHONPATH": PATH, "PYSPARK_PYTHON": str(self._python), "SPARK_AUTH_SOCKET_TIMEOUT": "120"}
+        surroundings = {"PYTHONPATH": PATH, "SPARK_AUTH_SOCKET_TIMEOUT": "120"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.crashing.query", *self._arguments],
