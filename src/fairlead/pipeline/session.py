@@ -27,6 +27,9 @@ SETTINGS: Mapping[str, str] = {
 # Warnings of every session on every machine are of no use to anybody; errors are.
 LOGGING = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
+# What ends a query is raised where it is awaited; its trace of Java beside it hides the sentence that helps.
+logger.stream.name = org.apache.spark.sql.execution.streaming.runtime
+logger.stream.level = off
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
