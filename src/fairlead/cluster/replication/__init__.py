@@ -1,0 +1,1 @@
+"""Who leads a group and what is safe in its log: pure machines (docs/cluster.md, section 4)."""
