@@ -1,0 +1,1 @@
+"""Reliable multicast: numbered packets, repair on request, flow control by reports."""
