@@ -6,7 +6,7 @@ from array import array
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.journal import codec, records, rows
@@ -98,6 +98,9 @@ def test_neighbours_are_read_together_and_others_are_not(twin: ModuleType) -> No
     st.integers(1, 100),
     st.integers(1, 5000),
 )
+@example(
+    [(0, 2)], [(2, 1)], [0, 0, 0, 0], 0, 2, 101
+)  # two ranges that touch, the second copied out of the first's record
 @settings(max_examples=300, deadline=None)
 def test_a_selection_goes_on_until_everything_wanted_was_found_once(
     counts: list[tuple[int, int]],

@@ -27,6 +27,8 @@ def journal_group() -> None:
 def directory_of(text: str) -> Path:
     """The journal: DIR itself, or the one in a server's data directory."""
     given = Path(text).expanduser()
+    if given.is_file():
+        return given  # what a cut has set aside
     for candidate in (given / "mm-0", given):
         if any(candidate.glob("**/*.seg")):
             return candidate

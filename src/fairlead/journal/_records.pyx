@@ -117,6 +117,7 @@ cdef enum:
     HEADER = 40
     MAGIC_RECORD = 0x7E52
     MAGIC_BATCH = 0x7E42
+    MAGIC_EXCHANGE = 0x7E58
     RECORD = 1
     BATCH = 2
     BODY_BAD = 3
@@ -249,6 +250,48 @@ cdef class Batch:
         finally:
             PyBuffer_Release(&second)
             PyBuffer_Release(&first)
+
+    def take(self, const uint8_t[::1] data not None, size_t offset, size_t size_max, list out not None):
+        """Copy records of another journal into the batch while it is not larger than that; where the rest begins.
+
+        `out` gets (index, place, kind, offset of the body in the data, its length) of each. The data was checked.
+        """
+        cdef size_t size = data.shape[0], length, need
+        cdef const Item* source
+        cdef Item* item
+        cdef uint8_t* to
+        cdef uint64_t place
+        cdef uint32_t start
+        if self.done:
+            raise ValueError("the batch is finished")
+        while offset < size:
+            if size - offset < HEADER:
+                raise ValueError("the data ends inside a header")
+            source = <const Item*>(&data[0] + offset)
+            length = source.length
+            need = HEADER + ((length + 7) & ~<size_t>7)
+            if need > size - offset:
+                raise ValueError("the data ends inside a record")
+            if source.index != self.first + self.count:
+                raise ValueError("the record is not the next one")
+            if self.used + need > size_max:
+                break
+            if self.used + need > self.room:
+                self.grow(need)
+            place = self.place + self.used
+            start = start_at(self.seed, place)
+            to = self.data + self.used
+            memcpy(to, source, HEADER + length)
+            memset(to + HEADER + length, 0, need - HEADER - length)
+            item = <Item*>to
+            item.magic = MAGIC_RECORD
+            item.body = fl_crc(start, to + HEADER, length)
+            item.checksum = header_sum(to, start)
+            self.used += need
+            self.count += 1
+            out.append((item.index, place + HEADER, item.kind, offset + HEADER, length))
+            offset += need
+        return offset
 
     def finish(self, uint64_t synced, uint64_t time_ms):
         """Everything to be written, at `place`. The batch takes no further records."""
@@ -389,3 +432,153 @@ def check_rows(
                 bad = row
                 break
     return bad
+
+
+def walk(
+    const uint8_t[::1] data not None,
+    size_t offset,
+    uint64_t place,
+    uint32_t seed,
+    uint64_t first,
+    uint64_t last,
+    size_t most_bytes,
+):
+    """Records from index `first` to `last` in bytes that lie at `place`: what they are, and where it stopped."""
+    cdef size_t size = data.shape[0], length, need, gathered = 0
+    cdef const uint8_t* at
+    cdef const Item* item
+    found = []
+    while offset < size and size - offset >= HEADER:
+        at = &data[0] + offset
+        item = <const Item*>at
+        if not is_item(at, place + offset, seed):
+            break
+        if item.magic == MAGIC_BATCH:
+            offset += HEADER
+            continue
+        length = item.length
+        need = HEADER + ((length + 7) & ~<size_t>7)
+        if need > size - offset or item.index > last:
+            break
+        if item.index >= first:
+            if gathered and gathered + need > most_bytes:
+                break
+            if fl_crc(start_at(seed, place + offset), at + HEADER, length) != item.body:
+                break
+            found.append((item.index, place + offset + HEADER, item.kind, offset + HEADER, length, item.epoch))
+            gathered += need
+        offset += need
+    return found, offset
+
+
+def export(
+    const uint8_t[::1] data not None,
+    size_t offset,
+    uint64_t place,
+    uint32_t seed,
+    uint64_t first,
+    uint64_t last,
+    size_t most_bytes,
+    bint verify,
+):
+    """The same records as they go to another journal: the bytes, how many, and where it stopped in the data."""
+    cdef size_t size = data.shape[0], length, need, at = offset, begin = offset, gathered = 0
+    cdef const uint8_t* base = &data[0] if size else NULL
+    cdef const Item* item
+    cdef Item* made
+    cdef uint8_t* to
+    cdef Py_ssize_t count = 0
+    with nogil:
+        while at < size and size - at >= HEADER:
+            item = <const Item*>(base + at)
+            if verify:
+                if not is_item(base + at, place + at, seed):
+                    break
+            elif item.magic != MAGIC_RECORD and item.magic != MAGIC_BATCH:
+                break
+            if item.magic == MAGIC_BATCH:
+                at += HEADER
+                continue
+            length = item.length
+            need = HEADER + ((length + 7) & ~<size_t>7)
+            if need > size - at or item.index > last:
+                break
+            if item.index >= first:
+                if count and gathered + need > most_bytes:
+                    break
+                if verify and fl_crc(start_at(seed, place + at), base + at + HEADER, length) != item.body:
+                    break
+                if not count:
+                    begin = at
+                gathered += need
+                count += 1
+            at += need
+    out = PyBytes_FromStringAndSize(NULL, gathered)
+    to = <uint8_t*><char*>out
+    if count:
+        with nogil:
+            offset = begin
+            while offset < at:
+                item = <const Item*>(base + offset)
+                if item.magic == MAGIC_BATCH:
+                    offset += HEADER
+                    continue
+                need = HEADER + ((<size_t>item.length + 7) & ~<size_t>7)
+                memcpy(to, item, need)
+                made = <Item*>to
+                made.magic = MAGIC_EXCHANGE
+                made.body = fl_crc(0, to + HEADER, made.length)
+                made.checksum = header_sum(to, 0)
+                to += need
+                offset += need
+    return out, count, at
+
+
+def check_export(const uint8_t[::1] data not None, size_t skip):
+    """Of records of another journal: (first index, epoch before it, runs of epochs, longest body, where to go on).
+
+    Where to go on: behind the first `skip` of them. Raises ValueError when anything is not as it was sent.
+    """
+    cdef size_t size = data.shape[0], offset = 0, length, need, longest = 0, start = 0, count = 0
+    cdef const uint8_t* at
+    cdef const Item* item
+    cdef uint64_t first = 0, before = 0, epoch = 0, run = 0
+    cdef bint good
+    runs = []
+    while offset < size:
+        if size - offset < HEADER:
+            raise ValueError(f"the data ends inside a header, at {offset}")
+        at = &data[0] + offset
+        item = <const Item*>at
+        if item.magic != MAGIC_EXCHANGE or header_sum(at, 0) != item.checksum:
+            raise ValueError(f"there is no record at {offset}")
+        length = item.length
+        need = HEADER + ((length + 7) & ~<size_t>7)
+        if need > size - offset:
+            raise ValueError(f"the data ends inside the record at {offset}")
+        with nogil:
+            good = fl_crc(0, at + HEADER, length) == item.body
+        if not good:
+            raise ValueError(f"the record at {offset} is not what was sent")
+        if count == 0:
+            first, before = item.index, item.previous
+            if first == 0:
+                raise ValueError("indexes begin with 1")
+        elif item.index != first + count or item.previous != epoch:
+            raise ValueError(f"the record at {offset} does not follow the one before it")
+        if run and item.epoch != epoch:
+            runs.append((run, epoch))
+            run = 0
+        epoch = item.epoch
+        run += 1
+        count += 1
+        offset += need
+        if count == skip:
+            start = offset
+        if length > longest:
+            longest = length
+    if skip > count:
+        raise ValueError(f"there are only {count} records")
+    if run:
+        runs.append((run, epoch))
+    return first, before, tuple(runs), longest, start

@@ -276,7 +276,7 @@ class Index:
                 if group is not None and entry.place == group.rows[1 - COLUMNS]:
                     groups[-1] = group._replace(beyond=high)
                 else:
-                    if group is None or entry.base < group.beyond:
+                    if group is None or entry.base < group.rows[-COLUMNS] + (group.rows[2 - COLUMNS] >> 32):
                         group = Group(array("Q"), at, high)
                         groups.append(group)
                     group.rows.extend((*row, entry.flags | entry.skip << 32))

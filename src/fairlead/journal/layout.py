@@ -27,6 +27,7 @@ the first, synced mark, time in ms."""
 ITEM_BYTES: Final = 40
 RECORD_MAGIC: Final = 0x7E52
 BATCH_MAGIC: Final = 0x7E42
+EXCHANGE_MAGIC: Final = 0x7E58  # a record on its way to another journal: its checksums begin with 0
 ALIGN: Final = 8  # every item begins at a multiple of this
 
 VOID: Final = 0  # kind of a record that stands for one a power failure took before it was safe

@@ -25,7 +25,7 @@ from fairlead.journal.layout import (
     padded,
 )
 
-__all__ = ["Batch", "check_rows", "filler", "read_record", "scan"]
+__all__ = ["Batch", "check_rows", "filler", "item_at", "read_record", "scan", "sealed"]
 
 Bytes = bytes | bytearray | memoryview
 PLACE = struct.Struct("<Q")
@@ -59,11 +59,36 @@ class Batch:
         start = crc32c(PLACE.pack(place), self._seed)
         index = self.first + self.count
         header = ITEM.pack(RECORD_MAGIC, kind, len(body), 0, crc32c(body, start), index, epoch, previous)
-        self._data += _sealed(header, start)
+        self._data += sealed(header, start)
         self._data += body
         self._data += bytes(padded(len(body)) - len(body))
         self.count += 1
         return place + ITEM_BYTES
+
+    def take(self, data: Bytes, offset: int, size_max: int, out: list[tuple[int, int, int, int, int]]) -> int:
+        """Copy records of another journal into the batch while it is not larger than that; where the rest begins.
+
+        `out` gets (index, place, kind, offset of the body in the data, its length) of each. The data was checked.
+        """
+        if self._done is not None:
+            raise ValueError("the batch is finished")
+        view = memoryview(data)
+        while offset < len(view):
+            if len(view) - offset < ITEM_BYTES:
+                raise ValueError("the data ends inside a header")
+            _, kind, length, _, _, index, epoch, previous = ITEM.unpack_from(view, offset)
+            need = ITEM_BYTES + padded(length)
+            if need > len(view) - offset:
+                raise ValueError("the data ends inside a record")
+            if index != self.first + self.count:
+                raise ValueError("the record is not the next one")
+            if self.size + need > size_max:
+                break
+            body = offset + ITEM_BYTES
+            place = self.add(kind, view[body : body + length], b"", epoch, previous)
+            out.append((index, place, kind, body, length))
+            offset += need
+        return offset
 
     def finish(self, synced: int, time_ms: int) -> memoryview:
         """Everything to be written, at `place`. The batch takes no further records."""
@@ -71,7 +96,7 @@ class Batch:
             start = crc32c(PLACE.pack(self.place + self._lead), self._seed)
             size = len(self._data) - self._lead - ITEM_BYTES
             header = ITEM.pack(BATCH_MAGIC, 0, size, 0, self.count, self.first, synced, time_ms)
-            self._data[self._lead : self._lead + ITEM_BYTES] = _sealed(header, start)
+            self._data[self._lead : self._lead + ITEM_BYTES] = sealed(header, start)
             self._done = memoryview(self._data).toreadonly()
         return self._done
 
@@ -93,7 +118,7 @@ def scan(data: Bytes, place: int, seed: int, start: int) -> list[Found]:
     found: list[Found] = []
     position = clear = start
     while position + ITEM_BYTES <= size:
-        item = _item(view, position, place, seed)
+        item = item_at(view, position, place, seed)
         if item is None:
             position = _next_candidate(raw, position + ALIGN, size)
             continue
@@ -124,7 +149,7 @@ def read_record(data: Bytes, place: int, seed: int) -> tuple[int, int, int, int,
     view = memoryview(data)
     if len(view) < ITEM_BYTES:
         return None
-    item = _item(view, 0, place, seed)
+    item = item_at(view, 0, place, seed)
     if item is None or item[0] != RECORD_MAGIC:
         return None
     _, kind, length, _, body_crc, index, epoch, previous = item
@@ -167,19 +192,21 @@ def filler(seed: int, place: int, size: int, first: int, last: int, following: i
             start = crc32c(PLACE.pack(place + len(out)), seed)
             body = bytes(length)
             header = ITEM.pack(RECORD_MAGIC, VOID, length, 0, crc32c(body, start), index, 0, 0)
-            out += _sealed(header, start) + body
+            out += sealed(header, start) + body
     while len(out) + ITEM_BYTES <= size:
         start = crc32c(PLACE.pack(place + len(out)), seed)
-        out += _sealed(ITEM.pack(BATCH_MAGIC, 0, 0, 0, 0, following, 0, 0), start)
+        out += sealed(ITEM.pack(BATCH_MAGIC, 0, 0, 0, 0, following, 0, 0), start)
     return bytes(out)
 
 
-def _sealed(header: bytes, start: int) -> bytes:
+def sealed(header: bytes, start: int) -> bytes:
+    """An item's header with its checksum."""
     checksum = crc32c(header[12:], crc32c(header[:8], start))
     return header[:8] + struct.pack("<I", checksum) + header[12:]
 
 
-def _item(view: memoryview, position: int, place: int, seed: int) -> tuple[int, ...] | None:
+def item_at(view: memoryview, position: int, place: int, seed: int) -> tuple[int, ...] | None:
+    """The header there, if it is one; the bytes lie at `place`."""
     header = bytes(view[position : position + ITEM_BYTES])
     if header[:2] != RECORD_MAGIC_BYTES and header[:2] != BATCH_MAGIC_BYTES:
         return None

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.journal.codec import Batch
-from fairlead.journal.edge import checkpoint, identity, segments
+from fairlead.journal.edge import checkpoint, cutting, identity, segments
 from fairlead.journal.edge.files import Files
 from fairlead.journal.edge.opening import Recovery, Survey, newest_checkpoint, survey, sweep
 from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.segments import Read, Segment
+from fairlead.journal.epochs import BLOB_KEY, Epochs
 from fairlead.journal.faults import JournalFailed, JournalRefused
 from fairlead.journal.layout import (
     FILE_HEAD,
@@ -52,12 +53,13 @@ class Opened:
     checkpoint_number: int
 
 
-def open_files(directory: Path, options: Options) -> Opened:
+def open_files(directory: Path, options: Options, lock: int = -1) -> Opened:
+    """Everything up to what can be written. `lock`: this process has the journal already."""
     files = options.files or Files()
     if not directory.exists():
         directory.mkdir(parents=True, mode=0o700)
         files.sync_directory(directory.parent)
-    lock = identity.lock(directory)
+    lock = identity.lock(directory) if lock < 0 else lock
     try:
         return _open(files, directory, options, lock)
     except BaseException as error:
@@ -81,6 +83,7 @@ def _open(files: Files, directory: Path, options: Options, lock: int) -> Opened:
     created = store_id is None
     if store_id is None:
         store_id = _create(files, directory, options)
+    was_cut = cutting.carry_out(files, directory, store_id)
     gone = identity.read_retired(directory)
     if gone is None:
         findings.append(_about("the file 'retired' is not what was written; segments may be reported as missing"))
@@ -88,8 +91,14 @@ def _open(files: Files, directory: Path, options: Options, lock: int) -> Opened:
     found = survey(directory, store_id, gone)
     usage = Usage(options.describe)
     recovery = Recovery(directory, store_id, usage, options.describe, created=created)
-    newest, covers, about_checkpoints = newest_checkpoint(directory, store_id)
+    kept: dict[bytes, bytes] = {}
+    newest, covers, about_checkpoints = newest_checkpoint(directory, store_id, kept)
     recovery.last, recovery.epoch = found.last, found.epoch
+    recovery.epochs = Epochs.of_blob(kept[BLOB_KEY]) if BLOB_KEY in kept else None
+    if recovery.epochs is not None and covers == found.last:
+        recovery.epoch = recovery.epochs.at(covers)  # of the record itself nothing may be left
+    if was_cut:  # its last batch header tells of records that were undone
+        found.findings = [one for one in found.findings if one.what != "torn"]
     findings += found.findings + about_checkpoints
     if covers > found.last:
         text = f"the checkpoint covers records up to {covers}, but the last one found is {found.last}"
@@ -216,7 +225,13 @@ def _create(files: Files, directory: Path, options: Options) -> bytes:
     store_id = os.urandom(STORE_ID_BYTES)
     for number in segments.numbers_in(directory):
         segments.remove(files, directory, number)
-    files.close(segments.make(files, directory, 1, options.segment_bytes))
+    fd = segments.make(files, directory, 1, options.segment_bytes)
+    try:  # so that a store that was never used is told from one whose file was lost
+        begun = Batch(seed_of(store_id), place_of(1, 0), 1, file_head(store_id, 1, 1, options.segment_bytes))
+        files.write_all(fd, begun.finish(0, 0), 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
     identity.write_identity(files, directory, store_id)
     return store_id
 

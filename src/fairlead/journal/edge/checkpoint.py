@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from fairlead.journal import snapshot
 from fairlead.journal.edge.files import Files
+from fairlead.journal.epochs import BLOB_KEY
 
 NAME = re.compile(r"snapshot-(\d{8})\.ckp")
 FLUSH_BYTES = 1 << 20
@@ -19,7 +20,13 @@ class Checkpoint:
     """A checkpoint in the making: `add` blobs over as many turns as it takes, then `finish` or `abandon`."""
 
     def __init__(
-        self, files: Files, directory: Path, number: int, store_id: bytes, finish: Callable[[Checkpoint], None]
+        self,
+        files: Files,
+        directory: Path,
+        number: int,
+        store_id: bytes,
+        finish: Callable[[Checkpoint], None],
+        epochs: Callable[[int], bytes],
     ) -> None:
         self.number = number
         self.covers = -1
@@ -33,23 +40,32 @@ class Checkpoint:
         self._buffer = bytearray(snapshot.head(store_id))
         self._offset = 0
         self._finish = finish
+        self._epochs = epochs
         self._temporary.unlink(missing_ok=True)
         self._fd = files.open(self._temporary, create=True)
 
     def add(self, key: bytes, blob: bytes) -> None:
         self._buffer += self._encoder.blob(key, blob)
-        if len(self._buffer) >= FLUSH_BYTES:
+        if self._fd < 0:
+            self._buffer.clear()  # it was abandoned
+        elif len(self._buffer) >= FLUSH_BYTES:
             self._flush()
 
     def finish(self, covers: int) -> None:
         """Everything up to the index is in the blobs. It counts when `done` is set, some turns later."""
+        if self._fd < 0:
+            return
+        self._buffer += self._encoder.blob(BLOB_KEY, self._epochs(covers))
         self._buffer += self._encoder.end(covers)
         self._flush()
         self.covers = covers
         self._finish(self)
 
-    def abandon(self) -> None:
+    def abandon(self, why: str = "it was abandoned") -> None:
+        """It will never be done; whoever is at it may go on adding and is told by `error`."""
         self._files.close(self._fd)
+        self._fd = -1
+        self.error = OSError(why)
         self._temporary.unlink(missing_ok=True)
 
     def settle(self) -> None:
@@ -78,12 +94,13 @@ def numbers_in(directory: Path) -> list[int]:
     return sorted(int(match[1]) for name in os.listdir(directory) if (match := NAME.fullmatch(name)))
 
 
-def check(path: Path, store_id: bytes) -> int | None:
-    """Read it all and keep none: the index it covers, or None if it is not what was written."""
+def check(path: Path, store_id: bytes, kept: dict[bytes, bytes] | None = None) -> int | None:
+    """Read it all: the index it covers, or None if it is not what was written. `kept` gets the journal's own blobs."""
     decoder = snapshot.Decoder(store_id)
     try:
-        for _ in _blobs(path, store_id, decoder):
-            pass
+        for key, blob in _blobs(path, store_id, decoder):
+            if kept is not None and key == BLOB_KEY:
+                kept[key] = blob
     except OSError:
         return None
     return decoder.covers if decoder.covers >= 0 else None
@@ -91,7 +108,7 @@ def check(path: Path, store_id: bytes) -> int | None:
 
 def blobs(path: Path, store_id: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Of a checkpoint that was checked."""
-    return _blobs(path, store_id, snapshot.Decoder(store_id))
+    return (one for one in _blobs(path, store_id, snapshot.Decoder(store_id)) if one[0] != BLOB_KEY)
 
 
 def _blobs(path: Path, store_id: bytes, decoder: snapshot.Decoder) -> Iterator[tuple[bytes, bytes]]:

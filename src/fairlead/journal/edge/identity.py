@@ -17,12 +17,17 @@ from fairlead.journal.ranges import Ranges
 
 IDENTITY = struct.Struct("<8sHHI20sI")
 """magic, format version, zero, zero, store id, CRC32C of all before it."""
+IDENTITY_BYTES = IDENTITY.size
 MAGIC = b"FLStorId"
 
 
 def write_identity(files: Files, directory: Path, store_id: bytes) -> None:
+    files.put(directory / "store", identity_bytes(store_id))
+
+
+def identity_bytes(store_id: bytes) -> bytes:
     head = IDENTITY.pack(MAGIC, FORMAT_VERSION, 0, 0, store_id, 0)[:-4]
-    files.put(directory / "store", head + struct.pack("<I", crc32c(head)))
+    return head + struct.pack("<I", crc32c(head))
 
 
 def read_identity(directory: Path) -> bytes | None:
@@ -57,8 +62,12 @@ def id_from_segments(directory: Path) -> bytes | None:
 
 def write_retired(files: Files, directory: Path, gone: Ranges) -> None:
     """Say which segments are needed no more, before their files go."""
+    files.put(directory / "retired", retired_bytes(gone))
+
+
+def retired_bytes(gone: Ranges) -> bytes:
     text = json.dumps([list(one) for one in gone]).encode()
-    files.put(directory / "retired", b"%08x %s\n" % (crc32c(text), text))
+    return b"%08x %s\n" % (crc32c(text), text)
 
 
 def read_retired(directory: Path) -> Ranges | None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from fairlead.errors import ConfigError
 from fairlead.journal import sidecar
-from fairlead.journal.edge import identity, segments
+from fairlead.journal.codec import check_export
+from fairlead.journal.edge import cutting, identity, segments
 from fairlead.journal.edge.opening import newest_checkpoint, of_the_file, survey
 from fairlead.journal.edge.segments import Read, Segment
-from fairlead.journal.layout import ITEM_BYTES, place_of
+from fairlead.journal.layout import ITEM, ITEM_BYTES, padded, place_of
 from fairlead.journal.ranges import Ranges
 from fairlead.journal.recovery import Judged
 
@@ -64,7 +65,10 @@ def check(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def dump(directory: Path, names: dict[int, str] | None = None) -> Iterator[dict[str, Any]]:
-    """Every record, in order; `names` gives words to kinds."""
+    """Every record, in order; `names` gives words to kinds. A file of what a cut has set aside is read as well."""
+    if directory.is_file():
+        yield from _set_aside(directory, names or {})
+        return
     directory = folder_of(directory)
     store_id = _store_id(directory)
     gone = identity.read_retired(directory) or Ranges()
@@ -74,7 +78,6 @@ def dump(directory: Path, names: dict[int, str] | None = None) -> Iterator[dict[
         except FileNotFoundError:
             continue
         for _, offset, size, kind, index, epoch, _ in judged.records:
-            body = bytes(read.data[offset + ITEM_BYTES : offset + ITEM_BYTES + min(size, 64)])
             yield {
                 "index": index,
                 "kind": (names or {}).get(kind, str(kind)),
@@ -83,8 +86,35 @@ def dump(directory: Path, names: dict[int, str] | None = None) -> Iterator[dict[
                 "offset": offset,
                 "place": place_of(segment.number, offset + ITEM_BYTES),
                 "size": size,
-                "body": body.decode("ascii", "backslashreplace") if body.isascii() and body[:1] == b"{" else body.hex(),
+                "body": _shown(bytes(read.data[offset + ITEM_BYTES : offset + ITEM_BYTES + min(size, 64)])),
             }
+
+
+def _shown(body: bytes) -> str:
+    return body.decode("ascii", "backslashreplace") if body.isascii() and body[:1] == b"{" else body.hex()
+
+
+def _set_aside(path: Path, names: dict[int, str]) -> Iterator[dict[str, Any]]:
+    data = path.read_bytes()
+    if not data.startswith(cutting.ASIDE_MAGIC):
+        raise ConfigError(f"{path} is no file of records that were set aside.")
+    view = memoryview(data)[len(cutting.ASIDE_MAGIC) :]
+    try:
+        check_export(view, 0)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not what was written: {error}.") from error
+    at = 0
+    while at < len(view):
+        _, kind, size, _, _, index, epoch, _ = ITEM.unpack_from(view, at)
+        body = bytes(view[at + ITEM_BYTES : at + ITEM_BYTES + min(size, 64)])
+        yield {
+            "index": index,
+            "kind": names.get(kind, str(kind)),
+            "epoch": epoch,
+            "size": size,
+            "body": _shown(body),
+        }
+        at += ITEM_BYTES + padded(size)
 
 
 def read_and_judge(directory: Path, store_id: bytes, segment: Segment) -> tuple[Read, Judged]:

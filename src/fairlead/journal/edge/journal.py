@@ -12,21 +12,24 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.journal import sidecar
-from fairlead.journal.codec import Batch
-from fairlead.journal.edge import begin
+from fairlead.journal.codec import Batch, check_export
+from fairlead.journal.edge import begin, cutting
 from fairlead.journal.edge.backup import Backup
 from fairlead.journal.edge.checkpoint import Checkpoint
 from fairlead.journal.edge.chores import Chores
+from fairlead.journal.edge.contents import Contents
+from fairlead.journal.edge.feeding import Feed
 from fairlead.journal.edge.files import Files
 from fairlead.journal.edge.opening import Recovery
 from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.reading import Reader, Recent
 from fairlead.journal.edge.room import Room, Sparse
 from fairlead.journal.edge.threads import open_writer
+from fairlead.journal.epochs import Epochs
 from fairlead.journal.facts import WAITING
 from fairlead.journal.faults import JournalFailed, StoreFull
 from fairlead.journal.layout import (
@@ -45,21 +48,32 @@ from fairlead.journal.usage import IsLive, Row
 
 WRITE_FULL = (errno.ENOSPC, errno.EDQUOT)
 
+Taken = tuple[int, int, int, int, int]
+"""index, place, kind, offset of the body in the data it came from, its length."""
 
-class Journal:
+
+class Journal(Contents):
     """Open one with `Journal.open`."""
 
     def __init__(self, directory: Path, options: Options, opened: begin.Opened) -> None:
         self.directory = directory
-        self.store_id = opened.store_id
         self.options = options
-        self.epoch = opened.recovery.epoch  # of the records appended from now on
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.syncs = 0  # batches that were written and synced
         self.hurry = False  # somebody waits for what is pending; set by whoever does, cleared when it is being written
-        self._lock = opened.lock
+        self._grouped = -1  # everything up to this index is safe in the group; -1: there is none
         self._files = options.files or Files()
         self._clock_ms: Callable[[], int] = options.clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self._bulky = options.bulky
+        self._described = options.describe.kinds
+        self._live(opened)
+
+    def _live(self, opened: begin.Opened) -> None:
+        """Begin with the files as they are: at a start, and after a cut."""
+        options, directory = self.options, self.directory
+        self.store_id = opened.store_id
+        self.epoch = opened.recovery.epoch  # of the records appended from now on
+        self._lock = opened.lock
         self._seed = seed_of(self.store_id)
         self._recovery = opened.recovery
         self._usage = opened.usage
@@ -67,10 +81,13 @@ class Journal:
         self._chores = Chores(self.fd)
         self._reader = Reader(directory, self._seed, self.fd)
         self._recent = Recent(options.cache_bytes)
+        self._feed = Feed(self.fd)
         self._room = Room(directory, self._files, options, self._chores, opened, self._usage, self._reader)
         self._offset = opened.offset  # where the next batch begins in the active segment
         self._previous = opened.recovery.epoch  # of the record before
         self._next = opened.recovery.last + 1
+        self._epochs = Epochs(opened.recovery.last, opened.recovery.epoch)  # what is recovered joins when it is asked
+        self._epochs_joined = False
         self._safe = opened.recovery.last
         self._safe_end = place_of(opened.segments[-1].number, opened.offset)  # place behind everything that is safe
         self._open: Batch | None = None
@@ -79,8 +96,6 @@ class Journal:
         self._writing: Batch | None = None
         self._recovered = False
         self._failure = ""
-        self._bulky = options.bulky
-        self._described = options.describe.kinds
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_number = opened.checkpoint_number
         self._blocked_write = False  # the device had no room for the batch: it is written again later
@@ -104,6 +119,15 @@ class Journal:
     def last(self) -> int:
         """Index of the record appended last."""
         return self._next - 1
+
+    @property
+    def stable(self) -> int:
+        """Everything up to this index will never be undone: it is safe here and, if there is one, in the group."""
+        return self._safe if self._grouped < 0 else min(self._safe, self._grouped)
+
+    @stable.setter
+    def stable(self, index: int) -> None:
+        self._grouped = max(self._grouped, index)
 
     @property
     def covers(self) -> int:
@@ -147,8 +171,10 @@ class Journal:
         if batch is None or batch.size + need > self._open_max:
             batch = self._begin(need)
         place = batch.add(kind, head, payload, self.epoch, self._previous)
-        self._previous = self.epoch
         index = self._next
+        if self.epoch != self._previous:
+            self._epochs.note(index, self.epoch)
+            self._previous = self.epoch
         self._next = index + 1
         if kind in self._described:
             self._note(kind, index, place, head, len(head) + len(payload))
@@ -185,12 +211,13 @@ class Journal:
             self._written(error)
         self._reader.collect()
         self._chores.settle()
+        self._feed.settle()
         if self._recovery.complete and not self._recovered:
             self._recovered = True
             self._room.after_recovery()
         if self._failure:
             raise JournalFailed(self._failure)
-        if self._checkpoint is not None and self._checkpoint.covers >= 0 and self._safe >= self._checkpoint.needs:
+        if self._checkpoint is not None and self._checkpoint.covers >= 0 and self.stable >= self._checkpoint.needs:
             waiting, self._checkpoint = self._checkpoint, None
             self._room.settle_checkpoint(waiting)
         self.submit(patiently=patiently)
@@ -250,16 +277,122 @@ class Journal:
         """The place behind everything that is written and safe."""
         return self._safe_end
 
-    def pin(self, segments: Iterable[int]) -> None:
-        """These files are being read: they are not given up before `unpin`."""
-        self._room.pins.update(segments)
+    # Records of a group: to other journals, from them, and back.
 
-    def unpin(self, segments: Iterable[int]) -> None:
-        for number in segments:
-            if self._room.pins[number] > 1:
-                self._room.pins[number] -= 1
-            else:
-                del self._room.pins[number]
+    def take(self, data: Bytes, skip: int = 0, out: list[Taken] | None = None) -> list[Taken]:
+        """Append records that another journal exported, but for the first `skip`; what became of each.
+
+        ValueError if they are not what was sent, or do not stand right behind `last`; then nothing is appended.
+        StoreFull if there is no room for all: `out` has those for which there was.
+        """
+        if self._failure:
+            raise JournalFailed(self._failure)
+        taken: list[Taken] = [] if out is None else out
+        first, previous, runs, longest, offset = check_export(data, skip)
+        if offset >= len(data):
+            return taken
+        coming = Epochs(first - 1, previous)
+        at = first
+        for count, epoch in runs:
+            coming.note(at, epoch)
+            at += count
+        coming.last = at - 1
+        if first + skip != self._next or coming.at(first + skip - 1) != self._previous:
+            raise ValueError(f"record {first + skip} does not follow record {self._next - 1} of epoch {self._previous}")
+        if FILE_HEAD.size + 2 * ITEM_BYTES + padded(longest) > self.options.segment_bytes:
+            raise ValueError("a record is smaller than a segment")
+        view = memoryview(data)
+        while offset < len(view):
+            need = ITEM_BYTES + padded(int.from_bytes(view[offset + 4 : offset + 8], "little"))
+            batch = self._open
+            if batch is None or batch.size + need > self._open_max:
+                batch = self._begin(need)
+            done = len(taken)
+            offset = batch.take(data, offset, self._open_max, taken)
+            for index, place, kind, body, size in taken[done:]:
+                if kind in self._described:
+                    self._note(kind, index, place, view[body : body + size], size)
+            for count, epoch in coming.runs(self._next, taken[-1][0]):
+                self._epochs.note(self._next, epoch)
+                self._next += count
+                self._previous = epoch
+        self.hurry = True
+        return taken
+
+    def cut(self, last: int, aside: Path | None = None) -> Path | None:
+        """Undo everything behind that index; the file in which it was set aside (CLU-152).
+
+        What is stable or in a checkpoint is never undone. If it is more than the end of the active segment, or messages
+        were moved by it, all files are looked at again, as at a start.
+        """
+        if last >= self._next - 1:
+            return None
+        if last < max(self._grouped, self._room.covers):
+            raise ValueError(f"record {last + 1} is safe and cannot be undone")
+        self.flush()
+        while self._room.is_settling:
+            self._chores.settle(wait_s=1.0)
+        first, beyond = last + 1, self._next
+        epoch = self.epoch_at(self._next - 1)
+        path = cutting.set_aside(self._files, aside or self.directory, epoch, first, self.pieces(first, beyond - 1))
+        in_place = self._is_plain_tail(first)
+        cutting.note(self._files, self.directory, last)
+        if self._checkpoint is not None:
+            self._checkpoint.abandon("the journal was cut")
+            self._checkpoint = None
+        if in_place:
+            self._cut_in_place(last)
+        else:
+            self._cut_and_reopen()
+        os.eventfd_write(self.fd, 1)
+        return path
+
+    def _is_plain_tail(self, first: int) -> bool:
+        """Is what begins there in the active segment only, and has it moved no message from one segment to another?"""
+        active = self._room.active
+        if first <= active.first or self._reader.is_busy(active.number):
+            return False
+        for one in self.replay(first, self._next - 1):
+            if one.kind in self._described:
+                if one.kind in self.options.describe.moved:
+                    return False
+                if any(0 < facts.source < WAITING for facts in self.options.describe(one.kind, one.body)):
+                    return False
+        return True
+
+    def _cut_in_place(self, last: int) -> None:
+        """Zeros over the end of the active segment. Messages that are gone may hold its file a while longer."""
+        kept = next(self.replay(last, last))
+        number, epoch = self._room.active.number, self.epoch_at(last)
+        end = offset_of(kept.place) + padded(len(kept.body))
+        fd = self._room.descriptor(number)
+        self._feed.close()
+        self._files.zero(fd, end, offset_of(self._safe_end) - end)
+        self._files.sync(fd)
+        cutting.done(self._files, self.directory)
+        if end + ITEM_BYTES <= self.options.segment_bytes:
+            mark = Batch(self._seed, place_of(number, end), last + 1)
+            self._files.write_all(fd, mark.finish(last, self._clock_ms()), end)
+            self._files.sync(fd)
+            end += ITEM_BYTES
+        self._history().cut(last)
+        self._next, self._safe, self._offset = last + 1, last, end
+        self._safe_end = place_of(number, end)
+        self.epoch = self._previous = epoch
+        self._room.active.rows = None  # the sidecar is made from the file
+        self._recent = Recent(self.options.cache_bytes)
+        self._feed = Feed(self.fd)
+        self._reader.drop(number)
+
+    def _cut_and_reopen(self) -> None:
+        pins, questions = self._room.pins, self._reader.open_questions()
+        self._stop_threads()
+        lock, self._lock = self._lock, -1
+        self._failure = f"the journal in {self.directory} was cut and could not be opened again"
+        self._live(begin.open_files(self.directory, self.options, lock))
+        self._room.pins = pins
+        self._reader.give_back(questions)
+        self._recovery.finish()
 
     # Keeping house.
 
@@ -269,7 +402,12 @@ class Journal:
             raise ValueError("a checkpoint is under way")
         self._checkpoint_number += 1
         self._checkpoint = Checkpoint(
-            self._files, self.directory, self._checkpoint_number, self.store_id, self._checkpoint_added
+            self._files,
+            self.directory,
+            self._checkpoint_number,
+            self.store_id,
+            self._checkpoint_added,
+            lambda covers: self._history().blob(covers),
         )
         return self._checkpoint
 
@@ -285,7 +423,7 @@ class Journal:
         files of which `needs` says that it wants any of the indexes in them, from the first to the last.
         """
         self._recovery.finish()
-        return self._room.reclaim(is_live, pinned, needs)
+        return self._room.reclaim(is_live, pinned, needs, self._next - 1, self.stable)
 
     def sparse(self, live_bytes: Callable[[int, int, int], int], share: float = 0.5) -> list[Sparse]:
         """Sealed segments of which less than that share is still needed, the emptiest first."""
@@ -325,13 +463,17 @@ class Journal:
     # Inside.
 
     def _stop(self) -> None:
+        self._stop_threads()
+        os.close(self.fd)
+        os.close(self._lock)
+        self._lock = -1
+
+    def _stop_threads(self) -> None:
+        self._feed.close()
         self._writer.close()
         self._chores.close()
         self._reader.close()
         self._room.close()
-        os.close(self.fd)
-        os.close(self._lock)
-        self._lock = -1
 
     def _begin(self, need: int) -> Batch:
         """Open a batch behind the one before, in the next segment if this one has no room for it."""

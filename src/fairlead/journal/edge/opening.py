@@ -12,6 +12,7 @@ from fairlead.journal import sidecar
 from fairlead.journal.edge import checkpoint, segments
 from fairlead.journal.edge.files import Files
 from fairlead.journal.edge.segments import Read, Segment
+from fairlead.journal.epochs import Epochs
 from fairlead.journal.facts import Describer
 from fairlead.journal.faults import JournalRefused
 from fairlead.journal.layout import FILE_HEAD, ITEM_BYTES, VOID, Found, NotThisFormat, place_of
@@ -48,6 +49,7 @@ class Recovery:
         self.covers = 0  # the checkpoint has everything up to this index
         self.last = 0  # index of the last record
         self.epoch = 0  # of the last record
+        self.epochs: Epochs | None = None  # of all records whose epochs are known, when all is read
         self.damage: list[Finding] = []
         self.torn: Finding | None = None
         self.complete = created
@@ -85,6 +87,8 @@ class Recovery:
             if following and following <= self.covers + 1:
                 continue
             yield from self._records(segment)
+        if self.epochs is None:
+            self.epochs = Epochs(self.last, self.epoch)
         self.complete = True
         for segment in self._segments[:-1]:
             segment.described = True
@@ -98,8 +102,14 @@ class Recovery:
     def _records(self, segment: Segment) -> Iterator[Record]:
         read, judged = self._judge(segment)
         view = memoryview(read.data)
-        for _, offset, size, kind, index, epoch, _ in judged.records:
-            if index <= self.covers or kind == VOID:
+        for _, offset, size, kind, index, epoch, previous in judged.records:
+            if kind == VOID:
+                continue
+            if self.epochs is None:
+                self.epochs = Epochs(index - 1, previous)
+            if index > self.epochs.last:
+                self.epochs.note(index, epoch)
+            if index <= self.covers:
                 continue
             body = offset + ITEM_BYTES
             contents = view[body : body + size].toreadonly()
@@ -275,12 +285,14 @@ def _head(directory: Path, number: int, store_id: bytes) -> tuple[bytes, int, in
         return None
 
 
-def newest_checkpoint(directory: Path, store_id: bytes) -> tuple[Path | None, int, list[Finding]]:
+def newest_checkpoint(
+    directory: Path, store_id: bytes, kept: dict[bytes, bytes] | None = None
+) -> tuple[Path | None, int, list[Finding]]:
     """The newest whole checkpoint, the index it covers, and what is wrong with newer ones."""
     findings: list[Finding] = []
     for number in reversed(checkpoint.numbers_in(directory)):
         path = checkpoint.path_of(directory, number)
-        covers = checkpoint.check(path, store_id)
+        covers = checkpoint.check(path, store_id, kept)
         if covers is not None:
             return path, covers, findings
         findings.append(_finding(0, 0, path.stat().st_size, f"the checkpoint {path.name} is not what was written"))

@@ -46,6 +46,11 @@ class Recent:
         batch = self._batches[at]
         return batch if place < batch.place + batch.size else None
 
+    def since(self, index: int) -> list[Batch]:
+        """Batches from the one on that has this record; none if it is not among them."""
+        at = bisect_right(self._batches, index, key=_first) - 1
+        return self._batches[at:] if at >= 0 else []
+
     def _trim(self) -> None:
         # An eighth at a time, so that the lists are not moved for every batch.
         count, goal = 0, self._bytes_max * 7 // 8
@@ -134,8 +139,20 @@ class Reader:
         fd = self._descriptors.pop(segment, None)
         if fd is not None:
             os.close(fd)
+        self.drop(segment)
+
+    def drop(self, segment: int) -> None:
+        """Keep nothing that was read in that segment: its end is going to be another."""
         for header in [one for one in self._fetched if segment_of(one) == segment]:
             self._fetched_bytes -= len(self._fetched.pop(header))
+
+    def give_back(self, places: list[int]) -> None:
+        """Places that another reader was asked for: they are to be asked for again."""
+        self._loaded += places
+
+    def open_questions(self) -> list[int]:
+        """Places that were asked for and not yet told of."""
+        return [*self._loaded, *(place for place, _, _ in self._asked.values())]
 
     def is_busy(self, segment: int) -> bool:
         """Is the thread reading in that segment?"""
@@ -216,6 +233,10 @@ class Reader:
         else:
             self._descriptors.move_to_end(segment)
         return fd
+
+
+def _first(batch: Batch) -> int:
+    return batch.first
 
 
 def _where(place: int) -> str:

@@ -20,7 +20,7 @@ from fairlead.journal.edge.checkpoint import numbers_in as checkpoints_in
 from fairlead.journal.edge.checkpoint import path_of as checkpoint_path
 from fairlead.journal.edge.chores import Chores
 from fairlead.journal.edge.files import Files
-from fairlead.journal.edge.identity import write_retired
+from fairlead.journal.edge.identity import IDENTITY_BYTES, identity_bytes, retired_bytes, write_retired
 from fairlead.journal.edge.options import Options
 from fairlead.journal.edge.reading import Reader
 from fairlead.journal.edge.segments import Segment
@@ -38,6 +38,15 @@ class Sparse(NamedTuple):
     segment: int
     live_bytes: int
     held: list[tuple[int, int, int]]  # destination, first order number, one beyond
+
+
+class StatePart(NamedTuple):
+    """A file of a state for another store: its first `size` bytes, then zeros up to `full`."""
+
+    name: str
+    source: Path | int | bytes  # a descriptor, if the name may go before it is read
+    size: int
+    full: int
 
 
 class Spare(NamedTuple):
@@ -82,6 +91,8 @@ class Room:
             [opened.segments[-1].number, *(one.number for one in self._spares)]
         )  # of the chores' thread
         self._failed_s: float | None = None
+        self._decided: tuple[int, set[int]] | None = None  # when this index is safe, these segments may go
+        self._first_readable = 0  # 0: to be found out
         self._chores.ask(self._make_ballast, self._whatever)
 
     @property
@@ -122,6 +133,7 @@ class Room:
         spare = self._spares.pop(0)
         self._descriptors[spare.number] = spare.fd
         self._segments.append(Segment(spare.number, recycled=spare.recycled))
+        self._first_readable = 0
         self.prepare()
 
     def tick(self, now_s: float) -> None:
@@ -207,7 +219,33 @@ class Room:
             then,
         )
 
-    def reclaim(self, is_live: IsLive, pinned: int | None, needs: Callable[[int, int], bool]) -> int:
+    @property
+    def first_readable(self) -> int:
+        """From this index on nothing is missing."""
+        if not self._first_readable:
+            first = self.active.first
+            for segment in reversed(self._segments[:-1]):
+                if segment.leaving or segment.last != first - 1:
+                    break
+                first = segment.first
+            self._first_readable = first
+        return self._first_readable
+
+    def size_of(self, number: int) -> int:
+        """Bytes of a file; another version, or another store it was copied from, may have made it another size."""
+        return segments.path_of(self._directory, number).stat().st_size
+
+    def holding(self, index: int) -> Segment:
+        """The segment that has this record."""
+        for segment in reversed(self._segments):
+            if segment.first <= index:
+                return segment
+        raise IndexError(index)
+
+    def reclaim(
+        self, is_live: IsLive, pinned: int | None, needs: Callable[[int, int], bool], last: int, stable: int
+    ) -> int:
+        """What `is_live` says is of everything up to `last`; it may be acted on when that is safe."""
         if self.holds:
             return 0
         limit = self.covers if pinned is None else min(self.covers, pinned - 1)
@@ -222,6 +260,14 @@ class Room:
             and not self._usage.is_needed(segment.number, is_live)
             and not needs(segment.first, segment.last)
         ]
+        ripe: set[int] = set()
+        if self._decided is not None and self._decided[0] <= stable:
+            ripe, self._decided = self._decided[1], None
+        if last <= stable:
+            ripe.update(segment.number for segment in free)
+        elif free and self._decided is None:
+            self._decided = last, {segment.number for segment in free}
+        free = [segment for segment in free if segment.number in ripe]
         if free:
             self._give_up(free)
         return len(free)
@@ -236,6 +282,7 @@ class Room:
             self._reader.forget(segment.number)
         gone = self._gone.copy()
         self._making += len(again)
+        self._first_readable = 0
 
         def chore() -> list[Spare]:
             write_retired(self._files, self._directory, gone)
@@ -245,6 +292,7 @@ class Room:
             self._making -= len(again)
             for segment in free:
                 segment.leaving = False
+            self._first_readable = 0
             if spares is None:
                 for segment in free:
                     self._gone.remove(segment.number, segment.number + 1)
@@ -304,6 +352,29 @@ class Room:
             elif segment.number == segment_of(end) and offset_of(end):
                 parts.append(Part(f"journal/{path.name}", path, offset_of(end), size))
         return parts
+
+    def state(self, end: int) -> tuple[list[StatePart], list[int]]:
+        """The files of which another store can be made, and the segments among them; they are to be pinned."""
+        directory, size = self._directory, self._options.segment_bytes
+        retired = retired_bytes(self._gone)
+        parts = [
+            StatePart("journal/store", identity_bytes(self._store_id), IDENTITY_BYTES, IDENTITY_BYTES),
+            StatePart("journal/retired", retired, len(retired), len(retired)),
+        ]
+        newest = max(checkpoints_in(directory), default=0)
+        if newest:
+            path = checkpoint_path(directory, newest)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the next checkpoint removes its name
+            parts.append(StatePart(f"journal/{path.name}", fd, os.fstat(fd).st_size, os.fstat(fd).st_size))
+        numbers = []
+        for segment in self._segments:
+            path = segments.path_of(directory, segment.number)
+            used = offset_of(end) if segment.number == segment_of(end) else path.stat().st_size
+            if segment.leaving or segment.number > segment_of(end) or not used:
+                continue
+            parts.append(StatePart(f"journal/{path.name}", path, used, max(used, size)))
+            numbers.append(segment.number)
+        return parts, numbers
 
     def release(self) -> None:
         """A copy has ended. Called by its thread."""
