@@ -44,7 +44,9 @@
     ├── Stale                    settled too late: the message is no longer this consumer's
     ├── SessionLost              the session is gone, and cannot be resumed
     ├── TransferFailed           a very large message did not come through whole
-    └── TransactionAborted       the work is undone, and says why
+    ├── TransactionAborted       the work is undone, and says why
+    ├── CommitUnknown            nobody could say whether the commit happened; `transaction` names it
+    └── CommitPending            it is committed, and not yet seen everywhere; `transaction` names it
 
 `retryable` says whether another try can help. `from_wire` turns a code that came in an ERROR frame
 into its exception. Codes are never renamed: `CODES` is also the table of docs/errors.md.
@@ -66,6 +68,8 @@ __all__ = [
     "Blocked",
     "BodyTooLarge",
     "Cancelled",
+    "CommitPending",
+    "CommitUnknown",
     "ConfigError",
     "ConnectionLost",
     "ConversationLost",
@@ -403,6 +407,26 @@ class TransactionAborted(FairleadError):
     code = "transaction-aborted"
 
 
+class CommitUnknown(FairleadError):
+    """Committed or undone, and not both: ask for the outcome of `transaction` before doing any of it again."""
+
+    code = "commit-unknown"
+
+    def __init__(self, text: str = "", *, code: str | None = None, transaction: str = "") -> None:
+        super().__init__(text, code=code)
+        self.transaction = transaction  # its id; empty where it is not known
+
+
+class CommitPending(FairleadError):
+    """The transaction is committed for good: not to be done again. Some of it is not visible everywhere yet."""
+
+    code = "commit-pending"
+
+    def __init__(self, text: str = "", *, code: str | None = None, transaction: str = "") -> None:
+        super().__init__(text, code=code)
+        self.transaction = transaction  # its id; empty where it is not known
+
+
 class Entry(NamedTuple):
     """What a code stands for."""
 
@@ -472,6 +496,10 @@ CODES: dict[str, Entry] = {
     "stage-missing": Entry(StageMissing, "The batch cannot be published: not everything of it is staged."),
     "stale": Entry(Stale, "Settled too late: the message is no longer this consumer's."),
     "session-lost": Entry(SessionLost, "The session is gone and cannot be resumed; open a new one."),
+    "commit-unknown": Entry(
+        CommitUnknown, "It is not known whether the transaction was committed: ask for its outcome by its id."
+    ),
+    "commit-pending": Entry(CommitPending, "The transaction is committed; some of it is not visible everywhere yet."),
     "transfer-failed": Entry(TransferFailed, "A very large message did not come through whole; the text says why."),
     # About the server.
     "shutting-down": Entry(ShuttingDown, "The server is being stopped.", closes=True),

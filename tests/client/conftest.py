@@ -38,6 +38,7 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self.server.transports.append(transport)
         self.server.accepted += 1
         if self.server.drop_next:
             self.server.drop_next -= 1
@@ -75,6 +76,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.peers: dict[int, Peer] = {}
+        self.transports: list[asyncio.Transport] = []
         self.uids = 100
         self.accepted = 0
         self.drop_next = 0
@@ -99,8 +101,8 @@ class FakeServer:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        for peer in list(self.peers.values()):
-            peer.transport.abort()
+        for transport in self.transports:
+            transport.abort()
         await asyncio.sleep(0)
 
     @property

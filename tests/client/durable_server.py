@@ -320,6 +320,13 @@ class DurableServer:
         made = self.queue(f"temporary:{self.made}", asked["kind"])
         line.answer(number, {"name": made.name, "destination_id": made.id})
 
+    def do_locate(self, line: Line, number: int, asked: dict[str, Any], _: object) -> None:
+        found = self.destinations.get(asked["destination"])
+        if found is None:
+            line.error(number, "no-destination")
+        else:
+            line.answer(number, {"kind": found.kind, "id": found.id, "group": "a"})
+
     def do_schedules(self, line: Line, number: int, asked: dict[str, Any], _: object) -> None:
         line.answer(number, {"schedules": [{"order": 1, "cron": "@hourly"}]})
 
@@ -545,7 +552,7 @@ class Way:
 
     def __init__(self) -> None:
         self.out: list[bytes] = []
-        self.number = 1 << 31
+        self.number = 1 << 30
 
     def send(self, frame: bytes) -> None:
         self.out.append(frame)

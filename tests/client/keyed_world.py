@@ -78,12 +78,13 @@ class KeyedWorld:
         self.applications: list[Application] = []
         for _ in range(chance.randint(1, 4)):
             prefetch = chance.choice((1, 2, 4, 8, 20))
+            session = chance.choice(sessions)
             machine = DurableConsumer(
-                chance.choice(sessions), QUEUE, {"kind": "queue", "create": True}, prefetch=prefetch,
+                session.home, QUEUE, {"kind": "queue", "create": True}, prefetch=prefetch,
                 prefetch_bytes=1 << 20, answered=True, one_by_one=True, wake=lambda: None,
             )  # fmt: skip
             machine.held = partial(self._held, machine)
-            machine.session.add_consumer(machine)
+            session.add_consumer(machine)
             self.applications.append(Application(machine, max(1, prefetch // 2)))
 
     def run(self, steps: int) -> None:
@@ -136,7 +137,7 @@ class KeyedWorld:
         """A loop that is paused gives its client back what it took ahead."""
         application = self.chance.choice(self.applications)
         if application.epoch == application.machine.epoch:
-            application.machine.put_back(list(application.ahead))
+            application.machine.put_back(list(application.ahead), application.epoch)
             application.ahead.clear()
 
     # ------------------------------------------------------------------ frames under way

@@ -44,7 +44,7 @@ def producer_of(world: World, name: str = "orders", **options: Any) -> Any:
 def consumer_of(session: DurableSession, name: str = "orders", *, prefetch: int = 10, ack: str = "individual",
                 **fields: Any) -> DurableConsumer:  # fmt: skip
     fields = {"kind": "queue", "create": True, **fields}
-    made = DurableConsumer(session, name, fields, prefetch=prefetch, prefetch_bytes=1 << 20,
+    made = DurableConsumer(session.home, name, fields, prefetch=prefetch, prefetch_bytes=1 << 20,
                            answered=ack != "dups-ok", one_by_one=ack == "individual", wake=lambda: None)  # fmt: skip
     session.add_consumer(made)
     return made
@@ -87,7 +87,7 @@ def test_ids_are_asked_for_when_the_block_is_used_up() -> None:
     world = World()
     producer = producer_of(world)
     world.pump()
-    world.road.sessions[0]._id_beyond = world.road.sessions[0]._id_next + 1
+    world.road.sessions[0].home._id_beyond = world.road.sessions[0].home._id_next + 1
     tickets = send(producer, b"a", b"b")
     world.pump()
     assert all(ticket.result for ticket in tickets)
@@ -109,7 +109,7 @@ def test_a_line_cut_at_any_frame_loses_and_doubles_nothing(cut_at: int) -> None:
     assert [ticket.times for ticket in tickets] == [1] * 12
     assert all(ticket.error is None for ticket in tickets)
     assert world.server.destinations["orders"].bodies == [b"%d.%d" % (t, n) for t in range(4) for n in range(3)]
-    assert world.road.sessions[0].in_flight == world.road.sessions[0].in_flight_bytes == 0
+    assert world.road.sessions[0].in_flight == world.road.sessions[0].home.in_flight_bytes == 0
     if world.cuts:
         assert [asked["resume"]["incarnation"] for asked in world.server.commands if "resume" in asked] in ([2], [])
 
@@ -128,15 +128,15 @@ def test_any_number_of_losses_at_any_moment(turns: list[tuple[int, int, bool]]) 
         tickets += send(producer, *bodies)
         world.cut_at = world.frames + distance
         if restart and world.line is not None:
-            world.road.on_lost(limited=True)  # the message manager behind a living connection
+            world.road.on_group_lost(world.road.first)  # the message manager behind a living connection
             world.line.lost()
-            world.road.on_live()
+            world.road.on_group_live(world.road.first)
         world.pump()
     world.cut_at = -1
     world.pump()
     assert (world.server.destinations["orders"].bodies if expected else []) == expected
     assert [ticket.times for ticket in tickets] == [1] * len(tickets)
-    assert world.road.sessions[0].in_flight == world.road.sessions[0].in_flight_bytes == 0
+    assert world.road.sessions[0].in_flight == world.road.sessions[0].home.in_flight_bytes == 0
 
 
 def test_a_repeat_the_server_knows_is_not_sent_again() -> None:
@@ -460,7 +460,7 @@ def test_an_acknowledgement_that_comes_too_late_is_told() -> None:
     consumer_of(other)
     world.pump()
     world.cut()
-    world.road.sessions.reverse()  # the other one is quicker to come back
+    world.road.first.parts.reverse()  # the other one is quicker to come back
     world.pump()
     told = Ticket()
     consumer.acknowledge(message, 0)
@@ -681,9 +681,10 @@ def test_a_rejected_message_is_dead() -> None:
 
 def test_a_refused_consumer_says_why() -> None:
     world = World()
-    consumer = DurableConsumer(world.road.session("individual"), "x", {"kind": "queue"}, prefetch=1, prefetch_bytes=9,
-                               answered=True, one_by_one=False, wake=lambda: None)  # fmt: skip
-    consumer.session.add_consumer(consumer)
+    session = world.road.session("individual")
+    consumer = DurableConsumer(session.home, "x", {"kind": "queue"}, prefetch=1, prefetch_bytes=9, answered=True,
+                               one_by_one=False, wake=lambda: None)  # fmt: skip
+    session.add_consumer(consumer)
     world.pump()
     assert isinstance(consumer.error, NoDestination)
 
@@ -979,7 +980,7 @@ def test_a_very_large_message_survives_a_cut_and_is_not_overtaken(cut_at: int) -
     world.pump()
     messages = consumer.take(3)
     assert messages[1].large is not None
-    download = consumer.download(messages[1], lambda: None)
+    download = consumer.download(messages[1], consumer.epoch, lambda: None)
     got = b""
     while not download.is_read:
         world.pump()

@@ -13,7 +13,7 @@ from fairlead.wire.durable import ACKNOWLEDGE, FLAG_PATIENT, KIND_SETTLE, RELEAS
 
 def test_only_what_nobody_waits_for_is_patient() -> None:
     frames: list[bytes] = []
-    consumer: Any = SimpleNamespace(session=SimpleNamespace(road=SimpleNamespace(send=frames.append)), touch=int)
+    consumer: Any = SimpleNamespace(part=SimpleNamespace(road=SimpleNamespace(send=frames.append)), touch=int)
     settlements = Settlements(consumer, answered=True)
     settlements.handle = 5
     settlements.acknowledged += [1, 2]
@@ -27,7 +27,7 @@ def test_only_what_nobody_waits_for_is_patient() -> None:
 
 def test_of_what_came_again_only_the_last_word_is_said_on_the_next_line() -> None:
     frames: list[bytes] = []
-    consumer: Any = SimpleNamespace(session=SimpleNamespace(road=SimpleNamespace(send=frames.append)), touch=int)
+    consumer: Any = SimpleNamespace(part=SimpleNamespace(road=SimpleNamespace(send=frames.append)), touch=int)
     settlements = Settlements(consumer, answered=True)
     settlements.handle = 5
     settlements.settle(3, 9, RELEASE)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from fairlead.client.link import Link
+    from fairlead.client.target import Address
 
 __all__ = ["Drop", "Effect", "Event", "Live", "Lost", "OpenSuccessor", "Switched", "Undelivered"]
 
@@ -36,10 +37,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class OpenSuccessor:
-    """Open a second link with this token (make before break)."""
+    """Open a second link with this token (make before break); or leave for one of these addresses, if there are any."""
 
     token: str
     within_s: float
+    elsewhere: list[Address] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

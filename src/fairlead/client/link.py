@@ -12,6 +12,7 @@ import enum
 
 from msgspec import UNSET
 
+from fairlead.client.target import Address
 from fairlead.errors import ConnectionLost, FairleadError, RemoteProtocolError
 from fairlead.message import Message
 from fairlead.wire.codec import Parser, encode_frame
@@ -64,6 +65,7 @@ class Link:
         self.confirm = Confirm(uid=0)
         self.welcome = Welcome(uid=0)
         self.reason: FairleadError | None = None  # what the server said before it closed
+        self.elsewhere: list[Address] = []  # where the server said it is better to connect
         self.stash: list[list[Message]] = []  # what came before its predecessor was read to the end
         # CONNECT goes right behind the preface: one round trip less.
         self.out: list[bytes] = [

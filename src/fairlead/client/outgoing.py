@@ -29,8 +29,9 @@ SERVER_MADE = 1 << 63
 
 SMALL_BYTES = 65_536
 
-COMMAND_FIRST = 1 << 31
-"""Commands of the durable road are numbered from here, so that no answer is taken for that of a subscription."""
+COMMAND_FIRST = 1 << 30
+"""Commands of the durable road are numbered from here to twice that, so that no answer is taken for that of a
+subscription, or for that of a question the server has of its own."""
 
 
 class Outgoing:

@@ -18,6 +18,7 @@ from fairlead.client.durable.road import Road
 from fairlead.client.effects import Drop, Effect, Live, Lost, OpenSuccessor, Switched, Undelivered
 from fairlead.client.link import Link, Phase, control
 from fairlead.client.outgoing import SERVER_MADE, Outgoing, subscribe_frame
+from fairlead.client.target import hinted
 from fairlead.errors import (
     CODES,
     ConnectionLost,
@@ -199,7 +200,8 @@ class Session(Outgoing):
                 case kinds.KIND_GO_AWAY if link is self.link:
                     if self.successor is None:
                         said = decode(GoAway, message.body)
-                        self._effects.append(OpenSuccessor(said.token, said.within_s))
+                        elsewhere = hinted(",".join(said.elsewhere))
+                        self._effects.append(OpenSuccessor(said.token, said.within_s, elsewhere))
                 case kinds.KIND_CONFIRM | kinds.KIND_WELCOME | kinds.KIND_MOVED:
                     link.on_handshake(message)
                     self._on_handshake(link, message.kind)
@@ -350,6 +352,7 @@ class Session(Outgoing):
             self._effects.append(Undelivered(error))  # about something that is said without a number: a publish
         else:
             link.reason = error
+            link.elsewhere = hinted(message.headers.get("elsewhere", b"").decode(errors="replace"))
 
     def _answer(self, number: int, error: FairleadError | None) -> None:
         answer = self._answers.pop(number, None)

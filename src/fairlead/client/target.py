@@ -1,20 +1,22 @@
 """Where to connect: the URLs of the client library, taken apart.
 
 `fairlead://user:password@host:port`, `fairleads://` for TLS, `fairlead+unix:///path`; several hosts are
-separated by commas and tried in turn.
+separated by commas, or given as several URLs. Which of them is tried when, is `Route`'s to say.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from fairlead.errors import ConfigError
 
-__all__ = ["Address", "Target", "parse"]
+__all__ = ["Address", "Route", "Target", "hinted", "parse"]
 
 PORT = 7400
+HINTS_MAX = 16
 
 
 class Address(NamedTuple):
@@ -37,8 +39,77 @@ class Target(NamedTuple):
     password: str = ""
 
 
-def parse(url: str) -> Target:
-    """Take a URL apart, or raise ConfigError."""
+def parse(urls: str | Sequence[str]) -> Target:
+    """Take a URL apart, or several of one server or cluster; or raise ConfigError."""
+    if isinstance(urls, str):
+        return _parse(urls)
+    targets = [_parse(url) for url in urls]
+    if not targets:
+        raise ConfigError("There is no URL to connect to.")
+    first = targets[0]
+    for url, target in zip(urls, targets, strict=True):
+        if target[1:] != first[1:]:
+            raise ConfigError(f"{_shown(url)!r} has another scheme, user or password than the URL before it.")
+    return first._replace(addresses=list(dict.fromkeys(address for target in targets for address in target.addresses)))
+
+
+def hinted(text: str) -> list[Address]:
+    """The addresses a server names as better ones, `host:port` by commas; what cannot be read is left out."""
+    found: list[Address] = []
+    for host in text.split(",")[:HINTS_MAX]:
+        try:
+            found.append(_address(host.strip(), host))
+        except ConfigError:
+            pass
+    return found
+
+
+class Route:
+    """Which address to try next: those a server named, then all at random, the one that failed us last at the end.
+
+    So clients spread over the nodes of a cluster, and leave one that is lost (CLU-13, CLU-121). `random` gives a number
+    from 0 to 1. A hint is followed once; two servers that point at each other keep nobody busy.
+    """
+
+    def __init__(self, addresses: Iterable[Address], random: Callable[[], float]) -> None:
+        self._addresses = list(addresses)
+        self._random = random
+        self._hints: list[Address] = []
+        self._followed: set[Address] = set()
+        self._last: Address | None = None
+
+    def round(self) -> list[Address]:
+        """All of them, in the order to try them."""
+        left = list(self._addresses)
+        order: list[Address] = []
+        while left:
+            order.append(left.pop(int(self._random() * len(left)) % len(left)))
+        if self._last in order and len(order) > 1:
+            order.remove(self._last)
+            order.append(self._last)
+        self._last = None
+        return order
+
+    def hint(self, addresses: Iterable[Address]) -> None:
+        """A server says that these are better."""
+        self._hints += [address for address in addresses if address not in self._followed][:HINTS_MAX]
+
+    def take_hint(self) -> Address | None:
+        """The next address a server named, once each."""
+        while self._hints:
+            address = self._hints.pop(0)
+            if address not in self._followed:
+                self._followed.add(address)
+                return address
+        return None
+
+    def reached(self, address: Address) -> None:
+        self._last = address
+        self._followed.clear()
+        self._hints.clear()
+
+
+def _parse(url: str) -> Target:
     # Not urlsplit: how it takes several bracketed hosts differs between versions of Python.
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")

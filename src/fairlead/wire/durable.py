@@ -82,5 +82,6 @@ PRIORITY_MAX: Final = 9
 LARGE: Final = struct.Struct("<QQ32s")
 """Body of a LARGE entry: transfer number, length in bytes, SHA-256."""
 
+COMMAND_BYTES_MAX: Final = 262_144  # of a COMMAND's body, with what a manager adds
 COUNT_MAX: Final = 65_536  # messages of one STORE
 STORE_BYTES_MAX: Final = 1_048_576  # of one STORE frame

@@ -72,10 +72,11 @@ class Welcome(Struct, frozen=True, kw_only=True):
 
 
 class GoAway(Struct, frozen=True, kw_only=True):
-    """Please move to another connection, with this token, in this time."""
+    """Please move to another connection, with this token, in this time; or to another server (`host:port`)."""
 
     token: Annotated[str, Meta(min_length=1, max_length=1024)]
     within_s: Seconds = 30
+    elsewhere: Annotated[list[Text], Meta(max_length=16)] = []
 
 
 S = TypeVar("S", bound=Struct)

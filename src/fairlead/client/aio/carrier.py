@@ -144,6 +144,12 @@ class Carrier:
         self._perform(self.session.on_lost(line.link, error))
         self.set_brake()
 
+    def drop(self, error: Exception) -> None:
+        """Leave the line there is; another one is made."""
+        link = self.session.link
+        if link is not None:
+            self._perform([Drop(link, error)])
+
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
@@ -166,9 +172,11 @@ class Carrier:
                         self.tell(Event("lost", error))
                     if not self.lost.done():
                         self.lost.set_result(error)
-                case OpenSuccessor(token, within_s):
+                case OpenSuccessor(token, within_s, elsewhere):
                     if self._mover is None or self._mover.done():
-                        self._mover = self.spawn(self._keeper.move(token, within_s))
+                        keeper = self._keeper
+                        way = keeper.leave(elsewhere, within_s) if elsewhere else keeper.move(token, within_s)
+                        self._mover = self.spawn(way)
                 case Switched(old, new):
                     if before := self._line_of(old):
                         before.transport.close()

@@ -59,7 +59,7 @@ class Connection(DurableConnection):
 
     def __init__(
         self,
-        url: str = "fairlead://localhost",
+        url: str | Sequence[str] = "fairlead://localhost",
         *,
         name: str | None = None,
         type: str | None = None,  # noqa: A002 - the protocol's word
@@ -67,7 +67,7 @@ class Connection(DurableConnection):
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
-        keep_alive_s: float = 30,
+        keep_alive_s: float = 10,
         credit: int = 65_536,
         reconnect: bool = True,
         reconnect_limit_s: float = 60,
@@ -407,7 +407,7 @@ class Connection(DurableConnection):
 
 
 def connect(
-    url: str = "fairlead://localhost",
+    url: str | Sequence[str] = "fairlead://localhost",
     *,
     name: str | None = None,
     type: str | None = None,  # noqa: A002
@@ -415,7 +415,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     tls: ssl.SSLContext | None = None,
-    keep_alive_s: float = 30,
+    keep_alive_s: float = 10,
     credit: int = 65_536,
     reconnect: bool = True,
     reconnect_limit_s: float = 60,
@@ -423,9 +423,12 @@ def connect(
 ) -> Connection:
     """A connection, to be awaited or used with `async with`.
 
+    A URL may name several hosts, `fairlead://a:7400,b:7400`, or there may be several URLs: one is picked at random, and
+    another one when it fails.
     `type` is the program's, `name` this instance of it; with a name alone, the instance is made from it and is
-    unique. `credit` is how many unread messages the server may send ahead. After a loss the connection is made
-    again for up to `reconnect_limit_s`.
+    unique. `credit` is how many unread messages the server may send ahead. A server that is silent for `keep_alive_s`
+    is asked for a sign of life, and lost after twice that. After a loss the connection is made again, with growing,
+    randomised pauses, for up to `reconnect_limit_s`; then whoever waits gets ConnectionLost.
     """
     return Connection(
         url,

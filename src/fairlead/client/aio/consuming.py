@@ -21,6 +21,7 @@ from fairlead.client.aio.delivery import DONE, Delivery, Done
 from fairlead.client.aio.listening import CLOSE_S, Listening
 from fairlead.client.aio.waiting import expire
 from fairlead.client.durable.consumer import DurableConsumer
+from fairlead.client.durable.pattern import PatternConsumer
 from fairlead.errors import BadParameter, LocalProtocolError, RequestTimeout
 from fairlead.wire.durable import RETURN
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fairlead.client.durable.commands import Facts
     from fairlead.wire.entry_codec import Delivered
 
-__all__ = ["AckMode", "Consumer"]
+__all__ = ["AckMode", "Consumer", "is_pattern"]
 
 AckMode: TypeAlias = Literal["individual", "auto", "client", "dups-ok", "transacted"]
 ACK_MODES = ("individual", "auto", "client", "dups-ok", "transacted")
@@ -65,20 +66,20 @@ class Consumer(Listening):
         self._prefetch_bytes = prefetch_bytes
         self._follow = follow
         self._loop = session.courier.loop
-        self._machine: DurableConsumer | None = None
+        self._machine: DurableConsumer | PatternConsumer | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.acknowledge: Callable[[Delivered, int], None] = _nothing
         self._handed: list[Delivery] = []  # to the application; those settled meanwhile are weeded out now and then
         self._handed_max = 2 * prefetch
         self._rest: list[Delivery] = []  # taken for a loop, and not yet seen by it; the last is the next
         self.ahead: Collection[Delivery] = self._rest  # the same; the loop may be in another thread
-        self._lazy: list[Delivered] = []
+        self._lazy: list[tuple[Delivered, int]] = []
         self._paused = False
         self._closing = False
         self._closed = False
 
     @property
-    def machine(self) -> DurableConsumer:
+    def machine(self) -> DurableConsumer | PatternConsumer:
         if self._machine is None:
             raise LocalProtocolError("The consumer is not open.")
         return self._machine
@@ -95,7 +96,7 @@ class Consumer(Listening):
     @property
     def stale(self) -> int:
         """Settlements that came too late."""
-        return 0 if self._machine is None else self._machine.main.settlements.stale
+        return 0 if self._machine is None else self._machine.stale
 
     @property
     def closed(self) -> bool:
@@ -108,23 +109,17 @@ class Consumer(Listening):
         if self._machine is None:
             if self._closed:
                 raise LocalProtocolError("The consumer is closed.")
-            self._machine = machine = DurableConsumer(
-                self.session.machine,
-                self.destination,
-                self._fields,
-                prefetch=self.prefetch,
-                prefetch_bytes=self._prefetch_bytes,
-                answered=self.ack != "dups-ok",
-                one_by_one=self.ack in ("individual", "auto") and self._fields.get("kind") != "topic",
-                wake=self._wake,
-            )
+            self._machine = machine = self._made()
             machine.held = self._held
             if self.ack == "client":
                 self.acknowledge = self._acknowledge_session
             elif self.ack != "transacted" and not machine.looks:
                 self.acknowledge = machine.acknowledge
             self.session.consumers.add(self)
-            machine.session.add_consumer(machine)
+            if isinstance(machine, PatternConsumer):
+                self.session.machine.add_pattern(machine)
+            else:
+                self.session.machine.add_consumer(machine)
         machine = self._machine
         deadline_s = None if timeout is None else self._loop.time() + timeout
         while not machine.is_open and machine.error is None and not machine.is_over:
@@ -133,6 +128,19 @@ class Consumer(Listening):
             self._forget()
             raise machine.error
         return self
+
+    def _made(self) -> DurableConsumer | PatternConsumer:
+        session, answered = self.session.machine, self.ack != "dups-ok"
+        if self._fields.get("kind") == "topic" and is_pattern(self.destination):
+            return PatternConsumer(
+                session, self.destination, self._fields, prefetch=self.prefetch, prefetch_bytes=self._prefetch_bytes,
+                answered=answered, wake=self._wake,
+            )  # fmt: skip
+        one_by_one = self.ack in ("individual", "auto") and self._fields.get("kind") != "topic"
+        return DurableConsumer(
+            session.home, self.destination, self._fields, prefetch=self.prefetch, prefetch_bytes=self._prefetch_bytes,
+            answered=answered, one_by_one=one_by_one, wake=self._wake,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Give back what was not seen, and end it; what was acknowledged is said first."""
@@ -153,7 +161,7 @@ class Consumer(Listening):
             machine.over()
         self._forget()
 
-    async def _end(self, machine: DurableConsumer) -> None:
+    async def _end(self, machine: DurableConsumer | PatternConsumer) -> None:
         courier = self.session.courier
         if machine.handle and not machine.is_over:
             if not machine.is_out_of_credit:
@@ -230,7 +238,7 @@ class Consumer(Listening):
 
     def comes_again(self, message: Delivery) -> bool:
         """Was its line lost? Whoever has not shown it to the application yet lets it be: it comes again, marked."""
-        return message._epoch != self.machine.epoch and self.machine.comes_again
+        return self.machine.has_lost(message._epoch)
 
     def return_unseen(self, messages: list[Delivery]) -> None:
         """What a batch had, and the application did not look at."""
@@ -258,7 +266,7 @@ class Consumer(Listening):
                     return
                 rest.reverse()
                 while rest:
-                    if rest[-1]._epoch != machine.epoch and machine.comes_again:
+                    if rest[-1]._epoch != machine.epoch and machine.has_lost(rest[-1]._epoch):
                         self._put_back()
                         break
                     message = rest.pop()
@@ -343,7 +351,7 @@ class Consumer(Listening):
     def _held(self) -> list[int]:
         unseen = set(map(id, (*self.ahead, self._next)))
         handed = [one.order for one in self._handed if not one._settled and id(one) not in unseen]
-        return [*handed, *(one.order for one in self._lazy)]
+        return [*handed, *(one.order for one, _ in self._lazy)]
 
     def _has_some(self) -> bool:
         return bool(self.machine.buffer) and not self._paused and not self.session.stopped
@@ -355,9 +363,9 @@ class Consumer(Listening):
             return []
         epoch = machine.epoch
         if self.ack == "transacted":
-            self.session.current().took(machine, delivered)
+            self.session.current().took(machine.source, delivered)
         elif self.ack == "dups-ok":
-            self._take_lazily(delivered)
+            self._take_lazily(delivered, epoch)
         found = [Delivery(one, self, epoch) for one in delivered]
         if self.ack in TRACKED and not machine.looks:
             self._handed += found
@@ -366,17 +374,17 @@ class Consumer(Listening):
                 self._handed_max = 2 * max(len(self._handed), self.prefetch)
         return found
 
-    def _take_lazily(self, delivered: list[Delivered]) -> None:
+    def _take_lazily(self, delivered: list[Delivered], epoch: int) -> None:
         """Acknowledged some time after the application has come back for more."""
         if len(self._lazy) >= LAZY_MAX:
             self._flush_lazy()
-        self._lazy += delivered
+        self._lazy += [(one, epoch) for one in delivered]
 
     def _flush_lazy(self) -> None:
         lazy, self._lazy = self._lazy, []
         if lazy and self._machine is not None:
-            for one in lazy:
-                self._machine.acknowledge(one, self._machine.epoch)
+            for one, epoch in lazy:
+                self._machine.acknowledge(one, epoch)
 
     def _put_back(self) -> None:
         """What was taken for a loop, and was not seen, waits with the others again."""
@@ -384,7 +392,8 @@ class Consumer(Listening):
             unseen = set(map(id, self._rest))
             self._handed = [message for message in self._handed if id(message) not in unseen]
             if not self.comes_again(self._rest[0]):
-                self._machine.put_back([message._delivered for message in reversed(self._rest)])
+                epoch = self._rest[0]._epoch
+                self._machine.put_back([message._delivered for message in reversed(self._rest)], epoch)
             self._rest.clear()
 
     async def _receive(self, limit: int, timeout: float | None) -> list[Delivery]:
@@ -425,6 +434,11 @@ class Consumer(Listening):
 
     def __repr__(self) -> str:
         return f"<Consumer of {self.destination!r}, {self.ack}>"
+
+
+def is_pattern(name: str) -> bool:
+    """Does it stand for several topics?"""
+    return any(sign in name for sign in "*>?") or name.startswith(("glob:", "regex:"))
 
 
 def _nothing(delivered: Delivered, epoch: int) -> None:

@@ -176,7 +176,7 @@ class Delivery:
     def stream(self) -> Stream:
         """The body piece by piece; also that of an ordinary message."""
         if self._stream is None:
-            self._stream = Stream(self._consumer, self._delivered)
+            self._stream = Stream(self._consumer, self._delivered, self._epoch)
         return self._stream
 
     async def read(self, size: int = -1) -> bytes:

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from fairlead.client.aio.consuming import AckMode, Consumer
+from fairlead.client.aio.consuming import AckMode, Consumer, is_pattern
 from fairlead.client.aio.courier import Courier, limited
 from fairlead.client.aio.sending import Gatherer, OnBlocked, Sender, blocked
 from fairlead.client.aio.streams import Readable, Source, is_stream
 from fairlead.client.aio.uploading import send_large
+from fairlead.client.durable.commands import Command
 from fairlead.client.durable.content import PLAIN, Content, Value, content, encode_body
 from fairlead.client.durable.producer import Producer
 from fairlead.client.durable.receipt import Receipt
@@ -158,7 +159,7 @@ class Destination:
                 for like, data in everything[sent : sent + TURN]:
                     producer.add(data, like, ticket)
                     sent += 1
-                    if not producer.session.has_room or producer.error is not None:
+                    if not producer.part.has_room or producer.error is not None:
                         break
         except Exception as error:
             for _ in range(len(everything) - sent):
@@ -177,7 +178,7 @@ class Destination:
         """Send without waiting for anything; False if the destination is blocked or the window is full."""
         like, data = self.content(body, options)
         producer = self.producer()
-        if producer.blocked or not producer.session.has_room or not like.fits(len(data)):
+        if producer.blocked or not producer.part.has_room or not like.fits(len(data)):
             return False
         producer.add(data, like, None)
         return True
@@ -236,7 +237,7 @@ class Destination:
             and producer.error is None
             and not producer.blocked
             and producer.kind == self.kind
-            and producer.session.has_room
+            and producer.part.has_room
         ):
             return producer
         return None
@@ -245,11 +246,11 @@ class Destination:
         """The way in, when there is room in the window and the destination takes messages."""
         while True:
             producer = self.producer()
-            if producer.session.error is not None:
-                raise producer.session.error
+            if producer.part.error is not None:
+                raise producer.part.error
             if producer.blocked and on_blocked == "raise":
                 raise blocked(self.name)
-            if not producer.blocked and producer.session.has_room:
+            if not producer.blocked and producer.part.has_room:
                 return producer
             await self.courier.changed(deadline_s)
             if producer.error is not None:
@@ -349,7 +350,7 @@ class Topic(Destination):
             "start": start_of(start),
         }
         made = self._consumer(fields, ack or self.session.ack, prefetch, prefetch_bytes)
-        if any(sign in self.name for sign in "*>?"):
+        if is_pattern(self.name):
             made._fields.pop("create", None)
         return made
 
@@ -368,7 +369,13 @@ class Topic(Destination):
 
     async def unsubscribe(self, name: str) -> None:
         """End a durable subscription; what it had collected is dropped."""
-        await self.session.ask("unsubscribe", {"name": name})
+        future, told = self.courier.reply()
+        machine = self.session.machine
+        if is_pattern(self.name):
+            machine.ask_everywhere("unsubscribe", {"name": name}, told)
+        else:
+            machine.ask_at(self.name, Command("unsubscribe", {"name": name}, told))
+        await future
 
 
 _NOTHING_GIVEN = (None, 4, *(None,) * 9, True, "durable", None)

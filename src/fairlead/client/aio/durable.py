@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlead.client.aio.administration import Admin
 from fairlead.client.aio.consuming import AckMode
-from fairlead.client.aio.courier import Courier
+from fairlead.client.aio.courier import Courier, limited
 from fairlead.client.aio.destinations import Queue, Topic
 from fairlead.client.aio.sessions import Session
 from fairlead.client.aio.transactions import Transaction
+from fairlead.client.durable.commit import ask_outcome
 from fairlead.errors import TransactionAborted
 
 if TYPE_CHECKING:
@@ -107,6 +108,12 @@ class DurableConnection:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         raise TransactionAborted("There was no attempt.")
+
+    async def outcome(self, transaction: str, timeout: float | None = None) -> str:
+        """`committed` or `rolled-back`: the truth about a transaction that ended with CommitUnknown."""
+        future, told = self.courier.reply()
+        ask_outcome(self.courier.road, transaction, told)
+        return str((await limited(future, timeout))["outcome"])
 
     async def stop(self) -> None:
         """No deliveries from queues and topics until `start`; returns when running listeners have finished."""

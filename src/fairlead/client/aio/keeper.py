@@ -16,8 +16,8 @@ from fairlead.client.aio.line import Line
 from fairlead.client.link import Phase
 from fairlead.client.pauses import Pauses
 from fairlead.client.session import as_lost
-from fairlead.client.target import Address, Target
-from fairlead.errors import ConnectionLost, DuplicateInstance, FairleadError
+from fairlead.client.target import Address, Route, Target
+from fairlead.errors import ConnectionLost, DuplicateInstance, FairleadError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Keeper"]
 
 logger = logging.getLogger("fairlead.client")
+
+LEAVE_S = 1.0
 
 
 class VanishedEarly(ConnectionLost):
@@ -49,6 +51,7 @@ class Keeper:
         self._connect_timeout_s = connect_timeout_s
         self._limit_s = limit_s
         self._address = target.addresses[0]
+        self._route = Route(target.addresses, random.random)
 
     async def begin(self) -> None:
         """The first connection; when nobody is there the reason is raised at once."""
@@ -96,19 +99,34 @@ class Keeper:
                 logger.debug("The move was not possible yet: %s", error)
             await asyncio.sleep(pauses.next_s())
 
+    async def leave(self, addresses: list[Address], within_s: float) -> None:
+        """This server asks to be left for others: when nobody waits for an answer, or time is up."""
+        carrier = self._carrier
+        self._route.hint(addresses)
+        until_s = carrier.loop.time() + min(within_s, LEAVE_S)
+        while carrier.session.requests.open and carrier.loop.time() < until_s:
+            await asyncio.sleep(0.01)
+        carrier.drop(ConnectionLost("The server asked this client to connect elsewhere."))
+
     async def _attach(self, *, patient: bool) -> None:
         """Try the addresses in turn until one takes us; callers limit the time."""
         pauses = Pauses(random.random)
         while True:
             error: Exception = ConnectionLost("There is no address to try.")
             again = patient
-            for address in self._target.addresses:
+            addresses = self._route.round()
+            while True:
+                hint = self._route.take_hint()
+                if hint is None and not addresses:
+                    break
+                address = hint or addresses.pop(0)
                 try:
                     await self._dial(address, None, self._connect_timeout_s)
+                    self._route.reached(address)
                     return
                 except FairleadError as refusal:
                     error = refusal
-                    if not (refusal.retryable or isinstance(refusal, DuplicateInstance)):
+                    if not (refusal.retryable or isinstance(refusal, (DuplicateInstance, RemoteProtocolError))):
                         raise
                     again = again or isinstance(refusal, VanishedEarly)
                 except TimeoutError:
@@ -136,6 +154,7 @@ class Keeper:
                 await line.ready
             except BaseException as error:
                 line.transport.abort()
+                self._route.hint(line.link.elsewhere)
                 if isinstance(error, ConnectionLost) and line.link.phase is Phase.GREETING and not line.link.reason:
                     raise VanishedEarly(f"{address} closed the connection before it was confirmed.") from error
                 raise

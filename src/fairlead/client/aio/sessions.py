@@ -42,6 +42,7 @@ class Session:
         """The session at the server; another one when the last was given up for lost."""
         if self._machine.state is State.ENDED and not self._closed and self.courier.road.ended is None:
             self._machine = self.courier.road.session(self.ack)
+            self._machine.stopped = self.stopped
         return self._machine
 
     @property
@@ -67,7 +68,10 @@ class Session:
 
     async def temporary(self, kind: str) -> str:
         """The name of a destination that goes with the session."""
-        return str((await self.ask("temporary", {"kind": kind}))["name"])
+        name = str((await self.ask("temporary", {"kind": kind}))["name"])
+        if self.courier.road.is_cluster:
+            self.courier.road.places.learn(name, self.machine.home.group.name)
+        return name
 
     async def temporary_queue(self) -> Queue:
         return Queue(self, await self.temporary("queue"), create=False, parameters=None)
@@ -95,19 +99,22 @@ class Session:
 
     async def stop(self) -> None:
         """No deliveries until `start`; returns when running listeners have finished."""
-        self.stopped = self._machine.stopped = True
-        if self._machine.is_open:
-            await self.ask("flow", {"stop": True})
+        self.stopped = True
+        await self._flow(True)
         async with self.callbacks:
             pass
 
     async def start(self) -> None:
         """Deliveries again; a session begins started."""
-        self.stopped = self._machine.stopped = False
+        self.stopped = False
         for consumer in self.consumers:
             consumer._wake()
-        if self._machine.is_open:
-            await self.ask("flow", {"stop": False})
+        await self._flow(False)
+
+    async def _flow(self, stop: bool) -> None:
+        future, told = self.courier.reply()
+        self._machine.flow(stop, told)
+        await future
 
     # Transactions.
 
@@ -155,7 +162,7 @@ class Session:
                 await asyncio.gather(*(consumer.close() for consumer in list(self.consumers)), return_exceptions=True)
                 await self.flush()
                 future, told = self.courier.reply()
-                machine.end(Command("end-session", {}, told))
+                machine.end(told)
                 await future
         except TimeoutError:
             pass

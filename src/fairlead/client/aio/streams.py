@@ -32,9 +32,10 @@ def is_stream(body: object) -> TypeGuard[Readable | AsyncIterable[bytes]]:
 class Stream:
     """The body of a received message: iterate, `read`, or `save`. Closing early tells the server to stop sending."""
 
-    def __init__(self, consumer: Consumer, delivered: Delivered) -> None:
+    def __init__(self, consumer: Consumer, delivered: Delivered, epoch: int) -> None:
         self._consumer = consumer
         self._delivered = delivered
+        self._epoch = epoch
         self._rest = b""
         self._download: Download | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -91,7 +92,7 @@ class Stream:
             piece, self._whole = self._whole, b""
             return piece
         if self._download is None:
-            self._download = self._consumer.machine.download(self._delivered, self._wake)
+            self._download = self._consumer.machine.download(self._delivered, self._epoch, self._wake)
         while (found := self._download.take()) is None:
             if self._download.is_read:
                 return b""

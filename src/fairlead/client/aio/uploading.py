@@ -50,14 +50,15 @@ async def send_large(
             try:
                 transaction.send_entry(producer, like.entry(large, ENTRY_LARGE), upload.number)
             except Exception as refusal:
-                discard(producer.session, upload.number)
+                discard(producer.part, upload.number)
                 stored.set_exception(refusal)
             else:
                 stored.set_result(Receipt("", 0, None, destination.name))
 
     stored.add_done_callback(lambda _: moved.set())
-    producer.session.transfers += 1
-    number, seekable = producer.session.transfers, source.length is not None
+    machine = producer.part.session
+    machine.transfers += 1
+    number, seekable = machine.transfers, source.length is not None
     upload = Upload(producer, number, source.length, seekable=seekable, wake=moved.set, done=done)
     try:
         async with asyncio.timeout_at(None if deadline_s == float("inf") else deadline_s):

@@ -17,10 +17,11 @@ __all__ = ["Channel"]
 class Channel:
     """Messages are owed to the credit when the application is done with them, bytes when a whole DELIVER is."""
 
-    __slots__ = ("_frames", "_taken", "in_hand", "name", "owed", "owed_bytes", "settlements")
+    __slots__ = ("_frames", "_taken", "destination_id", "in_hand", "name", "owed", "owed_bytes", "settlements")
 
     def __init__(self, consumer: DurableConsumer, name: str, *, answered: bool) -> None:
         self.name = name
+        self.destination_id = ""  # in hexadecimal digits, once it is known
         self.settlements = Settlements(consumer, answered=answered)
         self.in_hand = 0  # taken when the application last came
         self.owed = 0

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from fairlead.client.durable.session import DurableSession
+    from fairlead.client.durable.part import Part
 
 __all__ = ["Answered", "Command", "Facts", "Reply", "facts_of", "moot"]
 
@@ -35,18 +35,24 @@ class Answered(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """One COMMAND. With a session its number is filled in when it is sent, since it changes with every line."""
+    """One COMMAND. The number of its session's part is filled in when it is sent, since it changes with every line.
+
+    Without a part it is for whoever the server thinks is meant.
+    """
 
     do: str
     fields: Facts
     reply: Reply
-    session: DurableSession | None = None
+    part: Part | None = None
     on_loss: OnLoss = "again"
+    of_session: bool = False  # it names its session; otherwise a handle of it
+    refusals: int = 0  # how often it was answered that nobody is there
+    is_over: bool = False
 
     def encode(self) -> bytes:
         fields = {"do": self.do, **self.fields}
-        if self.session is not None:
-            fields["session"] = self.session.number
+        if self.part is not None and self.of_session:
+            fields["session"] = self.part.number
         return msgspec.json.encode(fields)
 
 

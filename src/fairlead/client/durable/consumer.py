@@ -22,7 +22,7 @@ from fairlead.wire.durable import CHUNK, ENTRY_KEY, KIND_WANT, RELEASE, RETURN
 from fairlead.wire.entry_codec import Delivered, deliveries, survey
 
 if TYPE_CHECKING:
-    from fairlead.client.durable.session import DurableSession
+    from fairlead.client.durable.part import Part
 
 __all__ = ["DurableConsumer"]
 
@@ -35,7 +35,7 @@ class DurableConsumer:
 
     def __init__(
         self,
-        session: DurableSession,
+        part: Part,
         destination: str,
         fields: Facts,
         *,
@@ -45,7 +45,8 @@ class DurableConsumer:
         one_by_one: bool,
         wake: Callable[[], None],
     ) -> None:
-        self.session = session
+        self.part = part
+        self.refused_by: Part | None = None  # it is not there, said this one; asked where it is, we ask once more
         self.destination = destination
         self.prefetch = prefetch
         self.looks = bool(fields.get("browse")) or fields.get("replay") is not None
@@ -75,6 +76,24 @@ class DurableConsumer:
         self._downloads: dict[int, Download] = {}
         self.held: Callable[[], list[int]] = list  # what the application has and may still settle
 
+    @property
+    def was_open(self) -> bool:
+        return self.is_open
+
+    @property
+    def source(self) -> DurableConsumer:
+        """Of what was taken last: itself."""
+        return self
+
+    def has_lost(self, epoch: int) -> bool:
+        """Was the line lost by which something of that epoch came, and does it come again?"""
+        return epoch != self.epoch and self.comes_again
+
+    @property
+    def stale(self) -> int:
+        """Settlements that came too late."""
+        return self.main.settlements.stale
+
     # Opening and ending.
 
     def request(self) -> Facts:
@@ -103,11 +122,12 @@ class DurableConsumer:
 
     def on_open(self, facts: Facts) -> None:
         self.handle = int(facts["consumer"])
+        self.main.destination_id = str(facts.get("destination_id") or "")
         self._by_pattern = "joined" in facts
         again, self.is_open = self.is_open, True
         if "joined" in facts:
             for topic in facts["joined"]:
-                self.on_joined(int(topic["handle"]), str(topic["destination"]))
+                self.on_joined(topic)
         else:
             self.main.settlements.handle = self.handle
             self.main.settlements.flush()
@@ -121,12 +141,14 @@ class DurableConsumer:
             self._flow(True, moot)
         self._wake()
 
-    def on_joined(self, handle: int, destination: str) -> None:
+    def on_joined(self, topic: Facts) -> None:
         """A pattern took in another topic, which has a handle of its own."""
-        channel = Channel(self, destination, answered=self._answered)
+        handle = int(topic["handle"])
+        channel = Channel(self, str(topic["destination"]), answered=self._answered)
+        channel.destination_id = str(topic.get("destination_id") or "")
         channel.settlements.handle = handle
         self._topics[handle] = channel
-        self.session.road.handles[handle] = self
+        self.part.road.handles[handle] = self
 
     def on_handle_ended(self, handle: int, error: FairleadError) -> None:
         if handle in self._topics:
@@ -164,7 +186,7 @@ class DurableConsumer:
 
     def _stop(self, error: Exception) -> None:
         self.handle = 0
-        self.session.remove_consumer(self)
+        self.part.remove_consumer(self)
         for channel in (self.main, *self._topics.values()):
             channel.settlements.fail(error)
         downloads, self._downloads = self._downloads, {}
@@ -280,7 +302,7 @@ class DurableConsumer:
                 taken.append(message)
         return taken
 
-    def put_back(self, messages: list[Delivered]) -> None:
+    def put_back(self, messages: list[Delivered], epoch: int) -> None:
         """Taken, and not shown to the application after all."""
         self.buffer.extendleft(reversed(messages))
         for message in messages:
@@ -298,11 +320,11 @@ class DurableConsumer:
     def acknowledge(self, message: Delivered, epoch: int) -> None:
         channel = self._topics.get(message.handle) if self._topics else self.main
         if channel is None or (self._topics and epoch != self.epoch):
-            self.session.road.stale += 1
+            self.part.road.stale += 1
             return
         settlements = channel.settlements
         if not settlements.acknowledged:
-            self.session.road.touch(self)
+            self.part.road.touch(self)
         settlements.acknowledged.append(message.order)
         if epoch != self.epoch:
             self._again.add(message.order)  # it may be on its way to us a second time
@@ -312,7 +334,7 @@ class DurableConsumer:
     def settle(self, message: Delivered, action: int, delay_ms: int, epoch: int) -> None:
         """Anything but an acknowledgement. What comes after it with the same key goes back first, unseen."""
         if self._topics and epoch != self.epoch:
-            self.session.road.stale += 1
+            self.part.road.stale += 1
             return
         key = message.key if self._keys is not None else None
         if key is not None and self._keys is not None and action in (RETURN, RELEASE):
@@ -376,7 +398,11 @@ class DurableConsumer:
         for handle, orders in by_handle.items():
             self._channel(handle).settlements.in_transaction(transaction, ranges(sorted(orders)))
 
-    def download(self, message: Delivered, wake: Callable[[], None]) -> Download:
+    def destination_ids(self, messages: Iterable[Delivered]) -> set[str]:
+        """Where these came from, in hexadecimal digits."""
+        return {self._channel(handle).destination_id for handle in {message.handle for message in messages}}
+
+    def download(self, message: Delivered, epoch: int, wake: Callable[[], None]) -> Download:
         """The body of a very large message, piece by piece."""
         made = Download(self, message, wake)
         self._downloads[message.order] = made
@@ -400,7 +426,7 @@ class DurableConsumer:
     # What is said.
 
     def touch(self) -> None:
-        self.session.road.touch(self)
+        self.part.road.touch(self)
 
     def flush(self) -> None:
         """Settlements first, then credit."""
@@ -424,7 +450,7 @@ class DurableConsumer:
 
     def _want(self, channel: Channel, messages: int, size: int) -> None:
         if channel.handle:
-            self.session.road.send(encode_frame(KIND_WANT, 0, channel.handle, messages, size, b"", b"", b""))
+            self.part.road.send(encode_frame(KIND_WANT, 0, channel.handle, messages, size, b"", b"", b""))
 
     def flow(self, stop: bool, reply: Reply) -> None:
         """Ask for no more deliveries, or for them again."""
@@ -435,7 +461,9 @@ class DurableConsumer:
         if not self.handle:
             reply({}, None)
             return
-        self.session.road.ask(Command("flow", {"handle": self.handle, "stop": stop}, reply, on_loss="moot"))
+        self.part.road.ask(
+            Command("flow", {"handle": self.handle, "stop": stop}, reply, part=self.part, on_loss="moot")
+        )
 
     def end(self, reply: Reply) -> None:
         """The orderly end at the server, behind what was said."""
@@ -443,7 +471,7 @@ class DurableConsumer:
         if not self.handle:
             reply({}, None)
             return
-        self.session.road.ask(Command("end", {"handle": self.handle}, reply, on_loss="moot"))
+        self.part.road.ask(Command("end", {"handle": self.handle}, reply, part=self.part, on_loss="moot"))
 
 
 def _look(body: bytes) -> tuple[int, int]:

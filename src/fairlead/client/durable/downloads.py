@@ -102,7 +102,7 @@ class Download:
 
     def _say(self, flags: int) -> None:
         if self._handle:
-            road = self._consumer.session.road
+            road = self._consumer.part.road
             frame = encode_frame(KIND_PULL, flags, self._handle, self._message.order, self._granted, b"", b"", b"")
             road.send(frame)
             road.changed()

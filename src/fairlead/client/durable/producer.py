@@ -25,7 +25,7 @@ from fairlead.wire.entry_codec import encode_many
 
 if TYPE_CHECKING:
     from fairlead.client.durable.commands import Facts
-    from fairlead.client.durable.session import DurableSession
+    from fairlead.client.durable.part import Part
 
 __all__ = ["Gathered", "Producer"]
 
@@ -94,15 +94,14 @@ class Gathered:
 class Producer:
     """`handle` is 0 while it is not open on the line there is."""
 
-    def __init__(
-        self, session: DurableSession, destination: str, kind: str, *, create: bool, parameters: dict[str, Any]
-    ) -> None:
-        self.session = session
+    def __init__(self, part: Part, destination: str, kind: str, *, create: bool, parameters: dict[str, Any]) -> None:
+        self.part = part
         self.destination = destination
         self.kind = kind
         self.create = create
         self.parameters = parameters
         self.handle = 0
+        self.refused_by: Part | None = None  # it is not there, said this one; asked where it is, we ask once more
         self.blocked = False
         self.error: FairleadError | None = None  # refused for good: the next use opens another one
         self.unconfirmed: deque[Batch] = deque()
@@ -121,6 +120,15 @@ class Producer:
         return bool(self._gathered.tickets)
 
     @property
+    def was_open(self) -> bool:
+        return self._destination_id is not None
+
+    @property
+    def destination_id(self) -> str:
+        """In hexadecimal digits; empty before it was open."""
+        return "" if self._destination_id is None else str(self._destination_id)
+
+    @property
     def is_idle(self) -> bool:
         """Is everything it was given confirmed or refused?"""
         return not self.unconfirmed and not self._gathered.tickets
@@ -132,9 +140,9 @@ class Producer:
         count = self._gathered.add(body, like, ticket)
         if count < 0:
             self.seal()
-            self.session.road.flush_early(self)
+            self.part.road.flush_early(self)
         elif count == 1:
-            self.session.road.touch(self)
+            self.part.road.touch(self)
 
     def reserve(self, ticket: Ticket | None) -> Batch:
         """A place in the order for a very large message whose body is not there yet; see `fill`."""
@@ -143,7 +151,7 @@ class Producer:
 
     def fill(self, batch: Batch, entry: bytes) -> None:
         batch.entries = entry
-        self.session.road.touch(self)
+        self.part.road.touch(self)
 
     def give_up(self, batch: Batch, error: Exception) -> None:
         """The very large message will not come: those behind it move up."""
@@ -155,9 +163,9 @@ class Producer:
         self._next -= 1
         self.unconfirmed.remove(batch)
         self._unsent.remove(batch)
-        self.session.in_flight -= 1
+        self.part.in_flight -= 1
         batch.refuse(1, error)
-        self.session.road.touch(self)
+        self.part.road.touch(self)
 
     def seal(self) -> None:
         """What was gathered becomes a batch, with its numbers."""
@@ -169,19 +177,29 @@ class Producer:
     def _append(self, count: int, entries: bytes | None, tickets: Sequence[Ticket | None], size: int) -> Batch:
         batch = Batch(self._next, count, entries, tickets, size)
         self._next += count
-        self.session.in_flight += count
-        self.session.in_flight_bytes += size
+        self.part.in_flight += count
+        self.part.in_flight_bytes += size
         self.unconfirmed.append(batch)
         self._unsent.append(batch)
         return batch
+
+    def move(self, part: Part) -> None:
+        """It belongs to another part; nothing of it was sent yet."""
+        self.seal()
+        count, size = sum(batch.count for batch in self.unconfirmed), sum(batch.size for batch in self.unconfirmed)
+        self.part.in_flight -= count
+        self.part.in_flight_bytes -= size
+        part.in_flight += count
+        part.in_flight_bytes += size
+        self.part = part
 
     # The line's side.
 
     def flush(self) -> None:
         """Say what can be said now."""
         self.seal()
-        session = self.session
-        if not self.handle or not session.is_open:
+        part = self.part
+        if not self.handle or not part.is_open:
             return
         unsent = self._unsent
         while unsent:
@@ -189,12 +207,12 @@ class Producer:
             if batch.entries is None:
                 return
             if not batch.id_first:
-                batch.id_first = session.take_ids(batch.count)
+                batch.id_first = part.take_ids(batch.count)
                 if not batch.id_first:
                     return
-                batch.sent_ms = session.road.now_ms()
+                batch.sent_ms = part.road.now_ms()
             unsent.popleft()
-            session.road.send(batch.frame(self.handle))
+            part.road.send(batch.frame(self.handle))
 
     def on_open(self, facts: Facts) -> None:
         """The answer to `produce`: what was accepted before is confirmed, the rest is sent (again)."""
@@ -211,10 +229,10 @@ class Producer:
             self._learn(accepted)
         self._unsent = deque(self.unconfirmed)
         self.on_blocked(bool(facts.get("blocked")))
-        self.session.road.touch(self)
-        self.session.road.changed()
-        if self.session.transaction is not None:
-            self.session.road.touch(self.session.transaction)
+        self.part.road.touch(self)
+        self.part.road.changed()
+        if self.part.transaction is not None:
+            self.part.road.touch(self.part.transaction)
 
     def _renumber(self, first: int) -> None:
         self._next = first
@@ -238,21 +256,21 @@ class Producer:
     def on_blocked(self, blocked: bool) -> None:
         if blocked and not self._reasking:
             self._reasking = True
-            self.session.road.later(REASK_S, self._reask)
+            self.part.road.later(REASK_S, self._reask)
         if blocked != self.blocked:
             self.blocked = blocked
-            self.session.road.changed()
+            self.part.road.changed()
 
     def _reask(self) -> None:
         self._reasking = False
         if self.blocked and self.handle and self.error is None:
-            self.session.ask_blocked(self)
+            self.part.ask_blocked(self)
 
     def on_stored(self, body: bytes) -> None:
         """A STORED frame."""
         for first, count, status, order, _arrival_ms in STORED_ITEM.iter_unpack(body):
             self._on_stored(first, count, status, order)
-        self.session.road.changed()
+        self.part.road.changed()
 
     def _on_stored(self, first: int, count: int, status: int, order: int) -> None:
         while count and self.unconfirmed:
@@ -275,7 +293,7 @@ class Producer:
         duplicate = status == STORED_AGAIN
         batch.confirm(
             count, None if status == STORED_VOLATILE and not order else order, self.destination, duplicate,
-            self.session.id_base,
+            self.part.id_base,
         )  # fmt: skip
         self._settle(batch, count)
 
@@ -290,13 +308,13 @@ class Producer:
 
     def _settle(self, batch: Batch, count: int) -> None:
         """Give the room in the window back; a batch that is done is forgotten."""
-        session = self.session
-        session.in_flight -= count
+        part = self.part
+        part.in_flight -= count
         if batch.confirmed >= batch.count:
             self.unconfirmed.popleft()
             if self._unsent and self._unsent[0] is batch:
                 self._unsent.popleft()
-            session.in_flight_bytes = max(0, session.in_flight_bytes - batch.size)
+            part.in_flight_bytes = max(0, part.in_flight_bytes - batch.size)
 
     def on_refused(self, first: int, count: int, code: str, text: str) -> None:
         """A NOTICE before the STORED that counts them; a gap in the numbers is mended by sending everything again."""
@@ -306,18 +324,18 @@ class Producer:
             self.fail(from_wire(code, text))  # what it misses was confirmed to us: nothing to send again
         else:
             self._unsent = deque(self.unconfirmed)
-            self.session.road.touch(self)
+            self.part.road.touch(self)
 
     def fail(self, error: FairleadError) -> None:
         """It cannot be used any more."""
         if self.error is None:
             self.error = error
             self.handle = 0
-            self.session.producers.pop(self.destination, None)
+            self.part.remove_producer(self)
             self._fail_all(error)
-            if self.session.transaction is not None:
-                self.session.transaction.on_producer_failed(self, error)
-            self.session.road.changed()
+            if self.part.transaction is not None:
+                self.part.transaction.on_producer_failed(self, error)
+            self.part.road.changed()
 
     def _fail_all(self, error: Exception) -> None:
         self.seal()

@@ -1,7 +1,8 @@
 """The durable road of one connection: its sessions, the frames that come for them, and losses of every kind.
 
-A lost connection, a lost manager and a restarted message manager are one case: `on_lost`, and in time `on_live`. What
-is to be said is gathered during a turn; `flush`, called at the end of it, makes frames of it.
+A lost connection, a lost manager and a restarted message manager are one case for the parts of sessions that they
+concern: `on_lost`, and in time `open`. In a cluster one group may be lost and the others not. What is to be said is
+gathered during a turn; `flush`, called at the end of it, makes frames of it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fairlead.client.durable.commands import Command, Facts, facts_of
+from fairlead.client.durable.commit import Doubt
 from fairlead.client.durable.consumer import DurableConsumer
+from fairlead.client.durable.group import PAUSE_FIRST_S, PAUSE_MAX_S, Group
+from fairlead.client.durable.notices import tell_consumer, tell_producer
+from fairlead.client.durable.places import Places
 from fairlead.client.durable.producer import Producer
 from fairlead.client.durable.session import DurableSession
-from fairlead.errors import ConnectionLost, FairleadError, NoMessageManager, from_wire
+from fairlead.errors import ConnectionLost, FairleadError, NoMessageManager
 from fairlead.message import Message
 from fairlead.wire import durable
 from fairlead.wire.codec import encode_frame
 
 __all__ = ["Road", "Way"]
 
-PAUSE_FIRST_S = 0.05
-PAUSE_MAX_S = 1.0
 LATE_FRAMES_MAX = 1024
 
 
@@ -55,29 +58,79 @@ class Road:
     ) -> None:
         self.way = way
         self.client_name = client_name
+        self.limit_s = limit_s
         self.now_ms = now_ms
         self.later = later
         self.connected = False  # to a manager, whatever is behind it
-        self.is_live = False
         self.ended: Exception | None = None
+        self.is_known = False  # whether there is a cluster
+        self.groups: tuple[str, ...] = ()  # of the cluster, if there is one
+        self.first = Group(self, "")  # where sessions are at home
+        self.scouted = ""  # a group that may be asked in place of the first, which does not answer
+        self.places = Places(self)
+        self.doubts: dict[str, Doubt] = {}  # transactions of which nobody knew whether they were committed, by id
         self.sessions: list[DurableSession] = []
         self.handles: dict[int, Producer | DurableConsumer] = {}
         self.opening = 0  # `consume` commands that are not answered
         self.listeners: list[Callable[[], None]] = []  # told when room, blocking or the state of a session changed
         self.stale = 0  # settlements that came too late, and whose outcome nobody asked for
         self.fragment = 262_144
+        self._others: dict[str, Group] = {}
         self._wake = wake
         self._write = write
-        self._limit_s = limit_s
         self._commands: dict[int, Command] = {}
         self._waiting: list[Command] = []  # for a line
         self._dirty: dict[Flushed, None] = {}
         self._late: dict[int, list[bytes]] = {}
-        self._missing = 0  # counts interruptions while one lasts
-        self._losses = 0
-        self._pause_s = PAUSE_FIRST_S
-        self._retrying = False
         self._changed = False
+
+    # Groups.
+
+    @property
+    def is_cluster(self) -> bool:
+        """Are there several groups? With one, everything is as without a cluster."""
+        return len(self.groups) > 1
+
+    @property
+    def is_live(self) -> bool:
+        """Can commands that belong to no session be asked?"""
+        return self.connected and (self.first.is_live or self.is_cluster)
+
+    def group(self, name: str) -> Group:
+        if not self.is_cluster or name == self.first.name:
+            return self.first
+        found = self._others.get(name)
+        if found is None:
+            found = self._others[name] = Group(self, name, is_live=self.connected)
+        return found
+
+    def _all_groups(self) -> list[Group]:
+        return [self.first, *self._others.values()]
+
+    def learn(self, facts: Facts, first: Group | None = None) -> None:
+        """An answer may say which groups there are; that to a `session` says that there are none by silence."""
+        names = facts.get("groups")
+        if names is None and first is not self.first:
+            return
+        groups = tuple(str(name) for name in names or ())
+        if groups and not self.first.name:
+            named = str(facts.get("group") or "") if first is not None else ""
+            self.first.name = named or groups[0]
+        self.is_known = True
+        self._take_groups(groups)
+
+    def on_scouted(self, group: str, error: Exception | None) -> None:
+        if error is None and group and not self.is_known and group != self.scouted:
+            self.scouted = group
+            if self.connected:
+                self.on_group_live(self.first)
+
+    def _take_groups(self, groups: tuple[str, ...]) -> None:
+        if groups != self.groups and (groups or not self.groups):
+            self.groups = groups
+            if self.is_cluster:
+                for session in list(self.sessions):
+                    session.on_groups()
 
     # Opening and asking.
 
@@ -96,7 +149,7 @@ class Road:
     def ask(self, command: Command) -> None:
         if self.ended is not None:
             command.reply({}, self.ended)
-        elif self.is_live:
+        elif self._can_ask(command):
             number = self.way.next_command()
             self._commands[number] = command
             self.send(encode_frame(durable.KIND_COMMAND, 0, number, 0, 0, b"", b"", command.encode()))
@@ -104,10 +157,15 @@ class Road:
         else:
             self._on_no_line(command)
 
+    def _can_ask(self, command: Command) -> bool:
+        if command.part is not None:
+            return command.part.group.is_live
+        return self.is_live or (self.connected and not self.is_known and command.do == "locate")
+
     def _on_no_line(self, command: Command) -> None:
         match command.on_loss:
-            case "again" if command.session is not None:
-                command.session.ask(command)
+            case "again" if command.part is not None and command.of_session:
+                command.part.ask(command)
             case "again":
                 self._waiting.append(command)
             case "moot":
@@ -150,88 +208,81 @@ class Road:
 
     # What comes.
 
-    def on_live(self) -> None:
-        """There is a line to the message manager, as far as we know."""
-        if self.ended is not None:
-            return
-        self.is_live = True
-        waiting, self._waiting = self._waiting, []
-        for command in waiting:
-            self.ask(command)
-        for session in list(self.sessions):
-            if session.id or session.producers or session.consumers or session.waiting:
-                session.open()
+    def on_connected(self) -> None:
+        self.connected = True
+        if self.ended is None:
+            for group in self._all_groups():
+                self.on_group_live(group)
 
-    def on_lost(self, *, limited: bool = False) -> None:
-        """The line is gone; with `limited` it is for us to give up when it stays away."""
-        if not self.is_live:
-            return
-        self.is_live = False
+    def on_disconnected(self) -> None:
+        """The line is gone, and with it everything that was under way on it."""
+        self.connected = False
         self._late.clear()
         self.opening = 0
         self.handles.clear()
         self._dirty.clear()
         commands, self._commands = self._commands, {}
-        for session in list(self.sessions):
-            session.on_lost()
+        for group in self._all_groups():
+            group.on_lost(limited=False)
         for command in commands.values():
             self._on_no_line(command)
-        if limited:
-            self._watch()
         self.changed()
 
-    def unreachable(self, error: Exception) -> None:
-        """A manager answered that there is no message manager: try again soon, for a while."""
-        self.on_lost(limited=True)
-        if not self._retrying:
-            self._retrying = True
-            self.later(self._pause_s, self._retry)
-            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+    def on_group_live(self, group: Group) -> None:
+        """There is a line to it, as far as we know."""
+        if self.ended is not None:
+            return
+        group.on_live()
+        if self.is_live:
+            waiting, self._waiting = self._waiting, []
+            for command in waiting:
+                self.ask(command)
 
-    def _retry(self) -> None:
-        self._retrying = False
-        if self.connected:
-            self.on_live()
+    def on_group_lost(self, group: Group) -> None:
+        """It cannot be reached, while others may be: what is there is lost, and what was asked of it unanswered."""
+        if not group.is_live:
+            return
+        numbers = group.numbers
+        lost = {number: command for number, command in self._commands.items() if self._was_for(command, group)}
+        for number, command in lost.items():
+            del self._commands[number]
+            self._answered(command)
+        self.handles = {handle: party for handle, party in self.handles.items() if party.part.group is not group}
+        self._late = {handle: late for handle, late in self._late.items() if handle >> 24 not in numbers}
+        group.on_lost(limited=True)
+        for command in lost.values():
+            if command.part is None and self.is_cluster:
+                self.ask(command)  # nobody knows which group it was for
+            else:
+                self._on_no_line(command)
+        for session in list(self.sessions) if not self.is_known else ():
+            session.scout()
+        self.changed()
 
-    def reached(self) -> None:
-        self._missing = 0
-        self._pause_s = PAUSE_FIRST_S
+    def _was_for(self, command: Command, group: Group) -> bool:
+        if command.part is not None:
+            return command.part.group is group
+        return not self.is_cluster or command.on_loss == "again"
 
-    def on_connected(self) -> None:
-        self.connected = True
-        self.on_live()
-
-    def on_disconnected(self) -> None:
-        self.connected = False
-        self.on_lost()
+    def on_given_up(self, group: Group, error: Exception) -> None:
+        """It stayed away too long: whoever waits for it is told."""
+        for part in list(group.parts):
+            part.fail(error)
+        if not self.is_cluster:
+            self._fail(error)
+        self.changed()
 
     def missed(self) -> None:
         """Somebody waits for a message manager that is not there."""
-        if self.connected:
-            self._watch()
-
-    def _watch(self) -> None:
-        """Everything that waits is told when the message manager stays away too long."""
-        if self._missing:
-            return
-        self._losses += 1
-        self._missing = missing = self._losses
-        if self._limit_s:
-            self.later(self._limit_s, lambda: self._give_up(missing))
-        else:
-            self._give_up(missing)
-
-    def _give_up(self, missing: int) -> None:
-        if self._missing == missing and self.ended is None:
-            self._missing = 0
-            error = NoMessageManager(f"No message manager could be reached within {self._limit_s:g} s.")
-            self._fail(error)
+        self.first.missed()
 
     def end(self, error: Exception) -> None:
         """There will be no further line."""
         if self.ended is None:
             self.ended = error
-            self.is_live = False
+            self.connected = False
+            for group in self._all_groups():
+                group.is_live = False
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -275,15 +326,43 @@ class Road:
         if isinstance(error, NoMessageManager) and command.do != "session":
             self._on_no_line_behind(command, error)
         else:
-            command.reply({}, error)
+            self._reply(command, {}, error)
         return True
 
     def _on_no_line_behind(self, command: Command, error: Exception) -> None:
+        if command.do == "locate" and not self.is_known:
+            self._reply(command, {}, error)  # only to find out whether anybody knows
+            return
         if command.do == "commit":
             command.reply({}, ConnectionLost("The message manager cannot be reached."))
-        self.unreachable(error)
+        if command.part is not None:
+            command.part.group.unreachable()
+        elif not self.is_cluster:
+            self.first.unreachable()
+        else:
+            self._ask_later(command, error)
+            return
         if command.do != "commit":
             self._on_no_line(command)
+
+    def _ask_later(self, command: Command, error: Exception) -> None:
+        """Of a command for whoever is meant we do not know whose return to wait for: it is asked again and again."""
+        if command.do == "commit" or command.on_loss != "again":
+            return
+        if not command.refusals:
+            self.later(self.limit_s, lambda: self._tired_of(command, error))
+        command.refusals += 1
+        pause_s = min(PAUSE_FIRST_S * 2**command.refusals, PAUSE_MAX_S)
+        self.later(pause_s, lambda: None if command.is_over else self.ask(command))
+
+    def _tired_of(self, command: Command, error: Exception) -> None:
+        if not command.is_over:
+            self._reply(command, {}, error)
+
+    def _reply(self, command: Command, facts: Facts, error: Exception | None) -> None:
+        if not command.is_over:
+            command.is_over = True
+            command.reply(facts, error)
 
     def _answered(self, command: Command) -> None:
         if command.do == "consume" and self.opening:
@@ -292,10 +371,11 @@ class Road:
     def _on_answer(self, number: int, body: bytes) -> None:
         command = self._commands.pop(number, None)
         if command is not None:
-            if self._missing:
-                self.reached()
+            group = self.first if command.part is None else command.part.group
+            if group.is_missing:
+                group.reached()
             self._answered(command)
-            command.reply(facts_of(body), None)
+            self._reply(command, facts_of(body), None)
 
     def _on_deliver(self, handle: int, body: bytes) -> None:
         party = self.handles.get(handle)
@@ -312,50 +392,35 @@ class Road:
 
     def _on_notice(self, facts: Facts) -> None:
         event = facts.get("event")
-        if event == "interrupted":
-            self.on_lost(limited=True)
-            return
-        if event == "back":
-            if self.connected:
-                self.on_live()
-                if not self._commands:
-                    self.reached()  # nothing was asked that could tell
+        if event in ("interrupted", "back", "groups"):
+            self._on_groups_notice(str(event), facts)
             return
         handle = facts.get("producer") or facts.get("consumer") or facts.get("handle") or 0
         party = self.handles.get(handle)
         if isinstance(party, Producer):
-            self._tell_producer(party, str(event), facts)
+            tell_producer(party, str(event), facts)
         elif isinstance(party, DurableConsumer):
-            self._tell_consumer(party, str(event), facts)
+            tell_consumer(party, str(event), facts)
 
-    def _tell_producer(self, producer: Producer, event: str, facts: Facts) -> None:
-        code, text = str(facts.get("code", "refused")), str(facts.get("text", ""))
-        match event:
-            case "blocked" | "unblocked":
-                producer.on_blocked(event == "blocked")
-            case "refused" if "transfer" in facts:
-                for upload in list(producer.session.uploads):
-                    if upload.number == facts["transfer"]:
-                        upload.fail(from_wire(code, text))
-            case "refused":
-                producer.on_refused(int(facts["first"]), int(facts["count"]), code, text)
-                if producer.session.transaction is not None:
-                    producer.session.transaction.on_refused(from_wire(code, text))
-            case "ended":
-                producer.fail(from_wire(code, text))
-            case "transfer":
-                for upload in list(producer.session.uploads):
-                    if upload.number == facts.get("transfer"):
-                        upload.on_granted(int(facts["offset"]), complete=bool(facts.get("complete")))
+    def _on_groups_notice(self, event: str, facts: Facts) -> None:
+        if event == "groups":
+            self._take_groups(tuple(str(name) for name in facts.get("groups") or ()))
+            return
+        name = facts.get("group")
+        concerned = self._all_groups() if name is None else [self.group(str(name))]
+        for group in concerned:
+            if event == "interrupted":
+                self.on_group_lost(group)
+            elif self.connected:
+                self.on_group_live(group)
+                if not self._commands:
+                    group.reached()  # nothing was asked that could tell
+        if event == "interrupted" and name is None:
+            self._on_coordinator_lost()
 
-    def _tell_consumer(self, consumer: DurableConsumer, event: str, facts: Facts) -> None:
-        match event:
-            case "ended":
-                consumer.on_handle_ended(
-                    int(facts.get("handle", 0)), from_wire(str(facts.get("code")), str(facts.get("text", "")))
-                )
-            case "caught-up":
-                consumer.on_caught_up()
-            case "joined":
-                consumer.on_joined(int(facts["handle"]), str(facts["destination"]))
-                self.late(int(facts["handle"]))
+    def _on_coordinator_lost(self) -> None:
+        """Whoever stands before all groups is gone: what it alone would have answered nobody does."""
+        for number, command in list(self._commands.items()):
+            if command.part is None and command.on_loss == "fail":
+                del self._commands[number]
+                self._on_no_line(command)

@@ -143,8 +143,8 @@ class Settlements:
                 told.set_result(None)
         if stale:
             self.stale += sum(beyond - first for first, beyond in stale)
-            self._consumer.session.road.stale += max(0, len(stale) - (len(said.told) - waiting))
-        self._consumer.session.road.changed()
+            self._consumer.part.road.stale += max(0, len(stale) - (len(said.told) - waiting))
+        self._consumer.part.road.changed()
 
     def on_lost(self, held: Iterable[int]) -> set[int]:
         """Take back what was not answered; the orders of what was acknowledged, for when they come again.
@@ -193,6 +193,4 @@ class Settlements:
     def _frame(self, items: list[Item], transaction: int, tag: int, flags: int) -> None:
         pack = SETTLE_ITEM.pack
         body = pack(*items[0]) if len(items) == 1 else b"".join([pack(*item) for item in items])
-        self._consumer.session.road.send(
-            encode_frame(KIND_SETTLE, flags, self.handle, transaction, tag, b"", b"", body)
-        )
+        self._consumer.part.road.send(encode_frame(KIND_SETTLE, flags, self.handle, transaction, tag, b"", b"", body))

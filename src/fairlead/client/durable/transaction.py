@@ -2,30 +2,35 @@
 
 The server is told what the application took when it commits or rolls back, not before: what only lies in the buffer
 belongs to the next transaction (CLU-158). A transaction that only sent can be begun anew by itself after a loss; one
-that received cannot, since others may have got the messages meanwhile. A commit whose answer was lost is asked about,
-never said again (CLU-127).
+that received cannot, since others may have got the messages meanwhile. How it is committed is in `commit`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fairlead.client.durable.batch import Batch
-from fairlead.client.durable.commands import Command, Facts, Reply
+from fairlead.client.durable.commands import Command, Facts, Reply, moot
+from fairlead.client.durable.commit import Commit, Share
 from fairlead.client.durable.content import Content
-from fairlead.client.durable.producer import Gathered
+from fairlead.client.durable.sends import Sends
+from fairlead.client.durable.session import all_told
 from fairlead.client.durable.uploads import discard
-from fairlead.errors import ConnectionLost, FairleadError, TransactionAborted
+from fairlead.errors import FairleadError, TransactionAborted
 from fairlead.wire.entry_codec import Delivered
 
 if TYPE_CHECKING:
     from fairlead.client.durable.consumer import DurableConsumer
+    from fairlead.client.durable.part import Part
     from fairlead.client.durable.producer import Producer
     from fairlead.client.durable.session import DurableSession
 
 __all__ = ["DurableTransaction", "Stage", "aborted"]
+
+
+LIVES_MAX = 20
+"""How often a transaction that only sends is begun anew before the application hears of it."""
 
 
 class Stage(enum.Enum):
@@ -43,44 +48,8 @@ def aborted(text: str, cause: Exception | None = None, *, retryable: bool = True
     return error
 
 
-class Sends:
-    """What a transaction sends to one destination, numbered from 1."""
-
-    __slots__ = ("_gathered", "_next", "batches", "unsent")
-
-    def __init__(self) -> None:
-        self._gathered = Gathered()
-        self._next = 1
-        self.batches: list[Batch] = []
-        self.unsent: deque[Batch] = deque()
-
-    @property
-    def count(self) -> int:
-        return self._next - 1 + len(self._gathered.tickets)
-
-    def add(self, body: bytes, like: Content) -> bool:
-        """True: there is so much that it should be sent on its way."""
-        if not self._gathered.fits(body, like):
-            self.seal()
-        return self._gathered.add(body, like, None) < 0
-
-    def add_entry(self, entry: bytes) -> None:
-        self.seal()
-        self._append(Batch(self._next, 1, entry, ()))
-
-    def seal(self) -> None:
-        if self._gathered.tickets:
-            entries, tickets = self._gathered.take()
-            self._append(Batch(self._next, len(tickets), entries, ()))
-
-    def _append(self, batch: Batch) -> None:
-        self._next += batch.count
-        self.batches.append(batch)
-        self.unsent.append(batch)
-
-
 class DurableTransaction:
-    """`error` says why it cannot be committed any more."""
+    """`error` says why it cannot be committed any more. Its number is the same in all parts of the session."""
 
     def __init__(self, session: DurableSession) -> None:
         self.session = session
@@ -90,13 +59,21 @@ class DurableTransaction:
         self.error: TransactionAborted | None = None
         self._sends: dict[Producer, Sends] = {}
         self._taken: dict[DurableConsumer, list[Delivered]] = {}
-        self._transfers: list[int] = []  # very large messages it sends
-        self._commit: Reply | None = None
+        self._transfers: list[tuple[Part, int]] = []  # very large messages it sends
+        self._reply: Reply | None = None
+        self._lives = 1
+        self._commit: Commit | None = None
         session.transaction = self
 
     @property
     def is_empty(self) -> bool:
         return not self._sends and not self._taken
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those of the session in which it did something."""
+        found = [producer.part for producer in self._sends] + [consumer.part for consumer in self._taken]
+        return list(dict.fromkeys(found))
 
     # The application's side.
 
@@ -111,7 +88,7 @@ class DurableTransaction:
     def send_entry(self, producer: Producer, entry: bytes, transfer: int) -> None:
         """A very large message whose body the server has."""
         self.check()
-        self._transfers.append(transfer)
+        self._transfers.append((producer.part, transfer))
         self._of(producer).add_entry(entry)
         self.session.road.touch(self)
 
@@ -136,7 +113,7 @@ class DurableTransaction:
             reply({}, None)
         else:
             self.stage = Stage.COMMITTING
-            self._commit = reply
+            self._reply = reply
             self.session.road.touch(self)
 
     def rollback(self, reply: Reply) -> None:
@@ -145,25 +122,39 @@ class DurableTransaction:
             self._end()
             reply({}, None)
             return
-        session = self.session
+        parts = self.parts
+        self._end()
+        self._roll_back(parts, reply)
+
+    def _roll_back(self, parts: Iterable[Part], reply: Reply) -> None:
+        """In these parts; one that lost its line has had its own rolled back."""
+        said = [part for part in parts if part.is_open and self._has_said_in(part)]
+        told = all_told(said, reply)
+        for part in said:
+            self._roll_back_in(part, told)
+
+    def _has_said_in(self, part: Part) -> bool:
+        if any(consumer.part is part for consumer in self._taken):
+            return True
+        return any(
+            len(sends.unsent) < len(sends.batches) for producer, sends in self._sends.items() if producer.part is part
+        )
+
+    def _roll_back_in(self, part: Part, told: Reply) -> None:
         unseen: list[tuple[DurableConsumer, int, list[Delivered]]] = []
         for consumer, messages in self._taken.items():
-            unseen.append((consumer, consumer.epoch, consumer.withdraw()))
-            consumer.settle_in(self.number, messages)
-        said = any(len(sends.unsent) < len(sends.batches) for sends in self._sends.values()) or self._taken
-        self._end()
-        if not said or not session.is_open:
-            reply({}, None)  # a session that lost its line has had its transaction rolled back
-            return
+            if consumer.part is part:
+                unseen.append((consumer, consumer.epoch, consumer.withdraw()))
+                consumer.settle_in(self.number, messages)
 
         def done(facts: Facts, error: Exception | None) -> None:
             # Only now, so that what was taken comes first when all of it comes again.
             for consumer, epoch, messages in unseen:
                 if consumer.epoch == epoch and consumer.handle:
                     consumer.release([*messages, *consumer.withdraw()])
-            reply({}, error)
+            told({}, error)
 
-        session.ask(Command("rollback", {"transaction": self.number}, done, on_loss="moot"))
+        part.ask(Command("rollback", {"transaction": self.number}, done, on_loss="moot"))
 
     def _of(self, producer: Producer) -> Sends:
         found = self._sends.get(producer)
@@ -174,98 +165,118 @@ class DurableTransaction:
     # The line's side.
 
     def flush(self) -> None:
-        session = self.session
-        if not session.is_open or self.stage is Stage.ENDED or self.error is not None:
+        if self.stage is Stage.ENDED or self.error is not None:
             return
         for producer, sends in self._sends.items():
             sends.seal()
-            while sends.unsent and producer.handle:
-                batch = sends.unsent[0]
-                if not batch.id_first:
-                    batch.id_first = session.take_ids(batch.count)
-                    if not batch.id_first:
-                        return
-                    batch.sent_ms = session.road.now_ms()
-                sends.unsent.popleft()
-                session.road.send(batch.frame(producer.handle, self.number))
+            self._send(producer, sends)
         if self.stage is Stage.COMMITTING and not any(sends.unsent for sends in self._sends.values()):
-            self._say_commit()
+            parts = self.parts
+            if all(part.is_open for part in parts):
+                self._say_commit(parts)
 
-    def _say_commit(self) -> None:
+    def _send(self, producer: Producer, sends: Sends) -> None:
+        part = producer.part
+        while sends.unsent and producer.handle and part.is_open:
+            batch = sends.unsent[0]
+            if not batch.id_first:
+                batch.id_first = part.take_ids(batch.count)
+                if not batch.id_first:
+                    return
+                batch.sent_ms = part.road.now_ms()
+            sends.unsent.popleft()
+            part.road.send(batch.frame(producer.handle, self.number))
+
+    def _say_commit(self, parts: list[Part]) -> None:
         self.stage = Stage.ASKING  # from here on only an answer decides
         for consumer, messages in self._taken.items():
             consumer.flush()
             consumer.settle_in(self.number, messages)
-        sends = {str(producer.handle): sends.count for producer, sends in self._sends.items()}
-        fields: Facts = {"transaction": self.number, "sends": sends}
-        self.session.ask(Command("commit", fields, self._on_commit, on_loss="fail"))
+        self._commit = Commit(self.number, [self._share(part) for part in parts], self._on_outcome)
+        self._commit.say()
 
-    def _on_commit(self, facts: Facts, error: Exception | None) -> None:
-        if isinstance(error, ConnectionLost) and self.session.state is not self.session.state.ENDED:
-            return  # `on_resumed` asks for the outcome
-        self._settle(error)
+    def _share(self, part: Part) -> Share:
+        sends = {producer: sends.count for producer, sends in self._sends.items() if producer.part is part}
+        ids = {producer.destination_id for producer in sends}
+        for consumer, messages in self._taken.items():
+            if consumer.part is part:
+                ids |= consumer.destination_ids(messages)
+        return Share(part, {str(producer.handle): count for producer, count in sends.items()}, min(ids, default=""))
 
-    def _settle(self, error: Exception | None) -> None:
-        reply = self._commit
-        self._end(undone=isinstance(error, TransactionAborted))
-        if error is not None and not isinstance(error, TransactionAborted):
-            error = aborted(f"It is not known whether the transaction was committed: {error}", error, retryable=False)
-        if reply is not None:
-            reply({}, error)
-
-    def on_lost(self) -> None:
-        if self.stage in (Stage.OPEN, Stage.COMMITTING):
-            if self._taken:
-                self._abort(aborted("The connection was lost before the commit: everything is undone; do it again."))
-            else:
-                self._begin_anew()
-
-    def on_resumed(self) -> None:
-        """The session is open again."""
-        if self.stage is Stage.ASKING:
-            fields = {"transaction": self.number}
-            self.session.ask(Command("outcome", fields, self._on_outcome, on_loss="drop"))
-        else:
-            self.session.road.touch(self)
-
-    def _on_outcome(self, facts: Facts, error: Exception | None) -> None:
-        if error is not None:
+    def _on_outcome(self, outcome: str, error: Exception | None) -> None:
+        """What the commit came to: `committed`, `refused` or `unknown` with the reason, or `undone` by a loss."""
+        if outcome != "undone":
             self._settle(error)
-        elif facts.get("outcome") == "committed":
-            self._settle(None)
-        elif self._taken:
+        elif self._taken or self._lives >= LIVES_MAX:
             self._settle(aborted("The connection was lost during the commit, which did not happen: do it again."))
         else:
             self.stage = Stage.COMMITTING
             self._begin_anew()
             self.session.road.touch(self)
 
+    def _settle(self, error: Exception | None) -> None:
+        reply = self._reply
+        self._end(undone=isinstance(error, TransactionAborted))
+        if reply is not None:
+            reply({}, error)
+
+    def on_lost(self, part: Part) -> None:
+        """A part of the session lost its line; if something of the transaction was there, all of it is undone."""
+        if self._commit is not None and part in self.parts:
+            self._commit.on_lost()
+        if self.stage not in (Stage.OPEN, Stage.COMMITTING) or self.error is not None or part not in self.parts:
+            return
+        others = [other for other in self.parts if other is not part]
+        if self._taken:
+            self._abort(
+                aborted("The connection was lost before the commit: everything is undone; do it again."), others
+            )
+        else:
+            self._roll_back(others, moot)
+            self._begin_anew()
+            self.session.road.touch(self)
+
+    def on_resumed(self, part: Part) -> None:
+        """A part of the session is open again."""
+        if self.stage is Stage.ASKING and self._commit is not None:
+            self._commit.on_resumed(part)
+        else:
+            self.session.road.touch(self)
+
     def _begin_anew(self) -> None:
         """The same sends, under a new number: nothing of the old one will ever happen."""
         self.session.transactions += 1
         self.number = self.session.transactions
+        self._commit = None
+        self._lives += 1
         for sends in self._sends.values():
-            sends.seal()
-            sends.unsent = deque(sends.batches)
+            sends.begin_anew()
 
     def on_refused(self, error: FairleadError) -> None:
         """A send of it was refused: the rest is of no use."""
         if self.stage in (Stage.OPEN, Stage.COMMITTING):
-            self._abort(aborted(f"A send of the transaction was refused: {error}", error, retryable=error.retryable))
+            why = aborted(f"A send of the transaction was refused: {error}", error, retryable=error.retryable)
+            self._abort(why, self.parts)
 
     def on_producer_failed(self, producer: Producer, error: FairleadError) -> None:
         if producer in self._sends:
             self.on_refused(error)
 
-    def on_session_lost(self, error: Exception) -> None:
-        if self.stage is Stage.ASKING:
-            self._settle(error)
-        elif self.stage is not Stage.ENDED:
-            self._abort(aborted(f"The session was lost before the commit: {error}", error))
+    def on_session_lost(self, part: Part, error: Exception) -> None:
+        """A part of the session is gone for good."""
+        if self.stage is Stage.ASKING and self._commit is not None:
+            self._commit.on_session_lost(part, error)
+        elif self.stage is not Stage.ENDED and (part in self.parts or self.session.is_over):
+            others = [other for other in self.parts if other is not part]
+            self._abort(aborted(f"The session was lost before the commit: {error}", error), others)
 
-    def _abort(self, error: TransactionAborted) -> None:
+    def _abort(self, error: TransactionAborted, parts: list[Part]) -> None:
+        """It cannot be committed; in `parts` it is still open."""
+        if self.error is not None:
+            return
         self.error = error
-        reply, self._commit = self._commit, None
+        self._roll_back(parts, moot)
+        reply, self._reply = self._reply, None
         if reply is not None:
             self._end()
             reply({}, error)
@@ -273,7 +284,7 @@ class DurableTransaction:
     def _end(self, *, undone: bool = True) -> None:
         self.stage = Stage.ENDED
         transfers, self._transfers = self._transfers, []
-        for number in transfers if undone else ():
-            discard(self.session, number)
+        for part, number in transfers if undone else ():
+            discard(part, number)
         if self.session.transaction is self:
             self.session.transaction = None

@@ -19,17 +19,17 @@ from fairlead.wire.durable import KIND_PIECE, LARGE
 from fairlead.wire.kinds import FLAG_LAST
 
 if TYPE_CHECKING:
+    from fairlead.client.durable.part import Part
     from fairlead.client.durable.producer import Producer
-    from fairlead.client.durable.session import DurableSession
 
 __all__ = ["Upload", "discard"]
 
 WINDOW_BYTES = 1 << 20
 
 
-def discard(session: DurableSession, number: int) -> None:
+def discard(part: Part, number: int) -> None:
     """No message will ever name it: the server need not keep it until the session ends."""
-    session.ask(Command("transfer", {"transfer": number, "drop": True}, moot))
+    part.ask(Command("transfer", {"transfer": number, "drop": True}, moot))
 
 
 class Upload:
@@ -62,7 +62,7 @@ class Upload:
         self._live = False
         self._last = False  # the source is read to its end
         self._begun = False  # the server may have something of it
-        producer.session.uploads.append(self)
+        producer.part.uploads.append(self)
         if producer.handle:
             self.begin()
 
@@ -73,7 +73,7 @@ class Upload:
 
     @property
     def _fragment(self) -> int:
-        return self.producer.session.road.fragment
+        return self.producer.part.road.fragment
 
     def begin(self) -> None:
         """Its producer is open: ask how far the server is."""
@@ -84,7 +84,7 @@ class Upload:
             "length": self._length,
             "resume": True,
         }
-        self.producer.session.ask(Command("transfer", fields, self._on_begun, on_loss="drop"))
+        self.producer.part.ask(Command("transfer", fields, self._on_begun, on_loss="drop"))
 
     def _on_begun(self, facts: Facts, error: Exception | None) -> None:
         if self.is_over:
@@ -139,7 +139,7 @@ class Upload:
         self._wake()
 
     def _send(self) -> None:
-        road = self.producer.session.road
+        road = self.producer.part.road
         while self._live and self._unsent and self._unsent[0][0] + len(self._unsent[0][1]) <= self._granted:
             at, piece = self._unsent.popleft()
             flags = FLAG_LAST if self._last and not self._unsent else 0
@@ -160,11 +160,11 @@ class Upload:
         if not self.is_over:
             self._end()
             if self._begun:
-                discard(self.producer.session, self.number)
+                discard(self.producer.part, self.number)
             self._done(b"", error)
             self._wake()
 
     def _end(self) -> None:
         self.is_over = True
-        if self in self.producer.session.uploads:
-            self.producer.session.uploads.remove(self)
+        if self in self.producer.part.uploads:
+            self.producer.part.uploads.remove(self)

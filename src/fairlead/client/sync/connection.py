@@ -34,7 +34,7 @@ THREADS_MAX = 16
 class Connection(Opens):
     """Open from the beginning; every call waits. May be used by several threads."""
 
-    def __init__(self, url: str = "fairlead://localhost", **options: Any) -> None:
+    def __init__(self, url: str | Sequence[str] = "fairlead://localhost", **options: Any) -> None:
         inner = AioConnection(url, **options)
         self._runner = Runner()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="fairlead-handler")
@@ -193,6 +193,10 @@ class Connection(Opens):
             time.sleep(min(0.02 * 2**attempt, 1.0))
         raise TransactionAborted("There was no attempt.")
 
+    def outcome(self, transaction: str, timeout: float | None = None) -> str:
+        """`committed` or `rolled-back`: the truth about a transaction that ended with CommitUnknown."""
+        return self._runner.run(self._inner.outcome(transaction, timeout))
+
     def start(self) -> None:
         self._runner.run(self._inner.start())
 
@@ -204,6 +208,6 @@ class Connection(Opens):
         return Admin(self._runner, self._inner.admin)
 
 
-def connect(url: str = "fairlead://localhost", **options: Any) -> Connection:
+def connect(url: str | Sequence[str] = "fairlead://localhost", **options: Any) -> Connection:
     """An open connection; the options are those of `fairlead.connect`."""
     return Connection(url, **options)

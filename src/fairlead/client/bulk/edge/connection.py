@@ -47,7 +47,7 @@ class BulkConnection:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         user: str | None = None,
         password: str | None = None,
@@ -67,7 +67,7 @@ class BulkConnection:
         self._name = name
         self._patience_s = patience_s
         self._timeout_s = timeout_s
-        self._addresses = list(target.addresses)
+        self._addresses = random.sample(target.addresses, len(target.addresses))
         self._context: ssl.SSLContext | None = None
         self._line: Line | None = None
         self._closed = False
