@@ -62,7 +62,7 @@ def test_the_defaults_of_the_specification() -> None:
 def test_every_setting_has_a_sentence_and_a_variable_of_its_own() -> None:
     assert all(setting.description.endswith(".") for setting in SETTINGS.values())
     assert len({setting.variable for setting in SETTINGS.values()}) == len(SETTINGS)
-    assert set(SECTIONS) == set(Config.__struct_fields__) - {"origins", "destinations"}
+    assert set(SECTIONS) == set(Config.__struct_fields__) - {"origins", "destinations", "agent"}
 
 
 def test_the_later_place_wins_and_is_remembered(tmp_path: Path) -> None:

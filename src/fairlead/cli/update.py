@@ -16,7 +16,8 @@ PATIENCE_S = 120.0
 
 @click.command()
 @click.argument(
-    "component", type=click.Choice(["router", "dispatcher", "managers", "message-manager", "all", "supervisor"])
+    "component",
+    type=click.Choice(["router", "dispatcher", "managers", "message-manager", "agent", "all", "supervisor"]),
 )
 @which_server
 @click.option("--python", metavar="PATH", help="The interpreter of another environment, with the version to change to.")

@@ -18,17 +18,17 @@ from msgspec import Struct
 
 from fairlead import topics
 from fairlead.cluster import admin_commands, records, stage_commands
+from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, REMEMBERED_MAX, Request, Scope, too_long
 from fairlead.errors import BadParameter, FairleadError, Refused, RemoteProtocolError
+from fairlead.wire.durable import KIND_ANSWER
 from fairlead.wire.headers import decode_headers
 
 if TYPE_CHECKING:
     from fairlead.cluster.core import Core
+    from fairlead.cluster.outgoing import Link
     from fairlead.cluster.parties import Line
     from fairlead.cluster.port import Bytes
 
-REMEMBERED_MAX: Final = 1024
-ANSWER_BYTES_MAX: Final = 960 << 10
-"""An answer travels in one frame; longer ones are to be asked for in pages."""
 KIND: Final = "message-manager"
 
 Then = Callable[[dict[str, Any]], None]
@@ -61,25 +61,6 @@ class Offer:
                 for one in info
             ],
         }
-
-
-class Scope(Struct, kw_only=True, frozen=True):
-    """Whom a command is for; what is absent does not narrow it (CLU-181)."""
-
-    node: str | list[str] | None = None
-    kind: str | None = None
-    group: str | None = None
-    role: str | None = None
-
-
-class Request(Struct, kw_only=True):
-    """A command as it comes over `_ADMIN`."""
-
-    command: str
-    id: str = ""
-    args: dict[str, Any] = {}
-    reply: str = ""
-    scope: Scope = Scope()
 
 
 class Admin:
@@ -128,21 +109,41 @@ class Admin:
         if request.reply.startswith("_"):
             self._core.error(line, 0, "bad-topic", "Answers do not go to topics whose names begin with an underscore.")
             return
+        user = _sender(section) or line.user
+        self.once(request, lambda result: self._reply(request, result, line.link), user)
+
+    def on_link(self, link: Link, number: int, facts: dict[str, Any]) -> None:
+        """A command that the agent of a client manager passes on; its answer goes back over the link."""
+        try:
+            request = msgspec.convert(facts, Request)
+        except msgspec.ValidationError as fault:
+            link.error(0, 0, number, "bad-request", f"This is not a command: {fault}")
+            return
+
+        def answer(result: dict[str, Any]) -> None:
+            body = msgspec.json.encode(result)
+            if len(body) > ANSWER_BYTES_MAX:
+                body = msgspec.json.encode(too_long(len(body)))
+            link.frame(0, 0, KIND_ANSWER, number=number, body=body)
+
+        self.once(request, answer, str(facts.get("user", "")))
+
+    def once(self, request: Request, then: Then, user: str) -> None:
+        """Execute it, unless a command with its id was executed before: then say again what was said (CLU-184)."""
         if request.id and request.id in self._told:
             told = self._told[request.id]
             if told is not None:
-                self._reply(request, told, line.link)
+                then(told)
             return
         if request.id:
             self._told[request.id] = None
             while len(self._told) > REMEMBERED_MAX:
                 self._told.popitem(last=False)
-        user = _sender(section) or line.user
 
         def done(result: dict[str, Any]) -> None:
             if request.id in self._told:
                 self._told[request.id] = result
-            self._reply(request, result, line.link)
+            then(result)
 
         self.execute(request.command, request.args, done, user=user)
 
@@ -162,8 +163,7 @@ class Admin:
         envelope = {"id": request.id, "node": self.node, "expected": 1, "view": self._core.epoch}
         body = msgspec.json.encode(envelope | result)
         if len(body) > ANSWER_BYTES_MAX:
-            text = f"The answer has {len(body)} bytes and fits no frame; ask for smaller pages."
-            body = msgspec.json.encode(envelope | {"error": {"code": "too-large", "text": text}})
+            body = msgspec.json.encode(envelope | too_long(len(body)))
         self._core.publish(request.reply, body, link=link)  # its manager answers commands, so it lives
 
     # ------------------------------------------------------------------ anywhere

@@ -31,7 +31,7 @@ from fairlead.cluster.inspection import shown
 from fairlead.cluster.opening import kind_of, parameters_of
 from fairlead.cluster.redrive import Redrive, redrive
 from fairlead.cluster.subscriptions import fits
-from fairlead.errors import BadParameter, NoDestination, NotAllowed
+from fairlead.errors import BadParameter, NoDestination, NotAllowed, Unavailable
 
 if TYPE_CHECKING:
     from fairlead.cluster.admin import Admin
@@ -121,6 +121,8 @@ class Commands:
             "sessions": len(core.sessions.by_id),
             "waiting_sessions": sum(one.line is None for one in core.sessions.by_id.values()),
             "transactions": len(core.transactions),
+            "prepared": len(core.prepared),
+            "in_doubt": sum(one.in_doubt for one in core.prepared.by_id.values()),
             "transfers": core.transfers.facts()["uploads"],
             "blocked": sum(core.is_blocked(one) for one in destinations),
             "protected": False,  # no second copy of the well-known destinations exists on another node (CLU-178)
@@ -242,6 +244,8 @@ class Commands:
         one = self._find(asked.destination)
         if one.name.startswith("_"):
             raise NotAllowed(f"{one.name!r} is one of the server's own and stays.")
+        if one.parts.has_prepared:
+            raise Unavailable(f"{one.name!r} has a part in a commit across groups that is not decided yet.")
         messages = one.depth
         self._core.delete(one, "It was deleted by an administrator.")
         return {"messages": messages}
@@ -362,8 +366,10 @@ class Commands:
         }
 
     def transactions(self, _: Nothing) -> dict[str, Any]:
-        """The open transactions."""
-        return {"transactions": self._core.transactions.listed()[:PAGE_MAX], "total": len(self._core.transactions)}
+        """The open transactions, first those across groups that are prepared and wait for the decider's word."""
+        core = self._core
+        found = [*core.prepared.listed(), *core.transactions.listed()]
+        return {"transactions": found[:PAGE_MAX], "total": len(found), "settling": core.decisions.facts()}
 
     def transfers(self, _: Nothing) -> dict[str, Any]:
         """Very large messages on their way in and out."""

@@ -108,6 +108,17 @@ class Clockwork:
             self._expiries = [pair for pair in self._expiries if pair[1] >= order]
             heapify(self._expiries)
 
+    def prune(self) -> None:
+        """Forget times at which nothing happens any more: for whoever follows and never asks what is due."""
+        while self._later and self.later.get(self._later[0][1]) != self._later[0][0]:
+            heappop(self._later)
+        while self._fires:
+            due, order = self._fires[0]
+            one = self.schedules.get(order)
+            if one is not None and one.due_ms == due:
+                break
+            heappop(self._fires)
+
     def snapshot(self) -> dict[str, Any]:
         return {
             "later": list(self.later.items()),

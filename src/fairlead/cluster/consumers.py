@@ -148,6 +148,7 @@ def give_up(home: Destination, cursor: Cursor, share: Share) -> None:
     ranges = list(share.locked)
     share.locked.clear()
     settling.returned(home, cursor, share, ranges)
+    cursor.unkeyed |= bool(share.keys and cursor.taken)  # what is prepared holds its keys for whoever comes
     cursor.come_back(cursor.groups.leave(share))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from fairlead.cluster.admin import Admin
 from fairlead.cluster.bulk import Bulk
+from fairlead.cluster.decisions import Decisions
 from fairlead.cluster.demux import Frame
 from fairlead.cluster.destination import Destination
 from fairlead.cluster.destination_manager import POSTED, DestinationManager
@@ -31,6 +32,7 @@ from fairlead.cluster.own_sends import OwnSends
 from fairlead.cluster.parameters import Kind, Parameters
 from fairlead.cluster.parties import Consumer, Line, Producer, Session
 from fairlead.cluster.port import Bytes
+from fairlead.cluster.prepared import Preparations
 from fairlead.cluster.publishing import publishes_of
 from fairlead.cluster.scans import Reader
 from fairlead.cluster.sessions import Sessions
@@ -50,6 +52,8 @@ from fairlead.wire.kinds import FLAG_IDENTITY, FRAGMENT_BYTES_MAX, KIND_PUBLISH
 
 GROUP: Final = "a"
 """All destinations of a server without a cluster live in one group of this name."""
+HANDLE_BITS: Final = 24  # numbers of sessions and handles below the index of their group
+MESSAGE_BITS: Final = 48  # numbers of message ids below it
 
 
 class Journal(Protocol):
@@ -96,10 +100,15 @@ class Core:
         now_ms: int = 0,
         pool: Pool | None = None,
         reader: Reader | None = None,
+        group: str = GROUP,
+        index: int = 0,
     ) -> None:
         self.now_ms = now_ms
         self.settings = settings
-        self.group = GROUP
+        self.group = group
+        self.index = index  # of the group in the configuration; numbers given here say it
+        self.handles = index << HANDLE_BITS  # below every session number and handle given here
+        self.follows = False  # another member leads the group: nothing is written and nobody served here
         self.epoch = 0
         self.journal = journal
         self.world = world
@@ -130,6 +139,9 @@ class Core:
         self.dispatchers = Dispatchers(self)
         self.sessions = Sessions(self)
         self.transactions = Transactions(self)
+        self.prepared = Preparations(self)
+        self.decisions = Decisions(self)
+        self.settle_send: Callable[[str, dict[str, Any]], None] = lambda group, message: None  # a cluster has another
         self.transfers = Transfers(self, large)
         self.admin: Admin = Admin(self)
         self.stages: Stages = Stages(self)
@@ -140,7 +152,7 @@ class Core:
         self._stored: dict[Producer, bytearray] = {}
         self._loading: dict[int, list[Destination | None]] = {}
         self._link_number = 0
-        self.next_message = 1
+        self.next_message = index << MESSAGE_BITS | 1
 
     # --- Port: records --------------------------------------------------------------------------------------------
     def append(self, kind: int, head: Bytes, payload: Bytes = b"") -> tuple[int, int]:
@@ -223,7 +235,7 @@ class Core:
         self.transfers.gone(transfer)
 
     def find(self, name: str) -> Destination | None:
-        return self.names.find(name)
+        return self.names.find(self.manager.own_name(name))
 
     def ready(self, destination: Destination) -> None:
         place = self.names.by_number.get(destination.number)
@@ -239,7 +251,12 @@ class Core:
         self.timers.at(ms, tick, destination)
 
     def event(self, level: str, code: str, text: str, **ids: Any) -> None:
-        self.own.event(level, code, text, **ids)
+        if self.follows:  # whoever leads has it in the group's log
+            self.world.log(
+                {"ms": self.now_ms, "node": self.admin.node, "level": level, "code": code, "text": text, **ids}
+            )
+        else:
+            self.own.event(level, code, text, **ids)
 
     # --- Host: to the clients -------------------------------------------------------------------------------------
     def answer(self, line: Line, number: int, facts: Mapping[str, Any]) -> None:
@@ -315,6 +332,10 @@ class Core:
         first = self.next_message
         self.next_message += count
         return first
+
+    def needs(self, first: int, last: int) -> bool:
+        """Is any record with an index from the first to the last staged or prepared?"""
+        return self.stages.needs(first, last) or self.prepared.needs(first, last)
 
     def is_blocked(self, destination: Destination) -> bool:
         """Must its producers wait, for whatever reason?"""
@@ -401,13 +422,17 @@ class Core:
             link.manager = request["manager"] if isinstance(request.get("manager"), int) else 0
             link.announced = self.announcements.number
             names = self.names.listed()
-            facts = {"names": names[:NAMES_PER_FRAME], "group": self.group, "epoch": self.epoch}
+            facts = {"names": names[:NAMES_PER_FRAME], "count": len(names), "group": self.group, "epoch": self.epoch}
             link.json(0, 0, durable.KIND_ANSWER, number, facts)
             for at in range(NAMES_PER_FRAME, len(names), NAMES_PER_FRAME):
                 more = {"do": "announce", "add": names[at : at + NAMES_PER_FRAME], "remove": [], "number": 0}
                 link.json(0, 0, durable.KIND_COMMAND, 0, more)
         elif do == "announced" and isinstance(request.get("number"), int):
             self.announcements.acknowledged(link, request["number"])
+        elif do in self.decisions.commands:
+            self.decisions.on_command(Line(link.number, 0, 0), number, request)
+        elif do == "admin":
+            self.admin.on_link(link, number, request)
         else:
             self.dispatchers.dropped["link"] += 1
             link.error(0, 0, number, "bad-request", f"There is no link command {do!r:.60}.")

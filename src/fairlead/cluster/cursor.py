@@ -96,7 +96,7 @@ class Cursor:
         self.mark_safe = self.mark
         self.delayed: dict[int, int] = {}  # order -> due
         self._due: list[tuple[int, int]] = []
-        self.unkeyed = False  # after a restart: the keys of delayed messages are not known yet
+        self.unkeyed = False  # the keys of delayed or prepared messages are not known yet
         self._groups: Groups | None = None  # most have no keys
         self._priorities = priorities
         self.aside: dict[int, str] = {}  # out of distribution, waiting for the dead message queue, and why
@@ -148,7 +148,7 @@ class Cursor:
         self.take_out(low, high)
         if self.taken:
             self.taken.remove(low, high)
-        if self.counts or self.delayed or self.aside or self.has_parked:
+        if self.counts or self.delayed or self.aside or self.has_waiting_keys:
             self._forget(low, high)
         if low == self.floor and not self.settled:
             self.floor = high
@@ -169,6 +169,11 @@ class Cursor:
     def has_parked(self) -> bool:
         """Are messages parked because of their keys?"""
         return self._groups is not None and bool(self._groups.parked)
+
+    @property
+    def has_waiting_keys(self) -> bool:
+        """Are messages parked because of their keys, or would they be?"""
+        return self._groups is not None and self._groups.is_in_use
 
     def _forget(self, low: int, high: int) -> None:
         tables: tuple[dict[int, Any], ...] = (self.counts, self.delayed, self.aside)

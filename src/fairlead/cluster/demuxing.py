@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-__all__ = ["COMPILED", "scan"]
+__all__ = ["COMPILED", "runs", "scan"]
 
 if TYPE_CHECKING:
-    from fairlead.cluster.demux import scan
+    from fairlead.cluster.demux import runs, scan
 
     COMPILED: bool
 elif os.environ.get("FAIRLEAD_PURE", "0") not in ("", "0"):
-    from fairlead.cluster.demux import scan
+    from fairlead.cluster.demux import runs, scan
 
     COMPILED = False
 else:
     try:
-        from fairlead.cluster._demux import scan
+        from fairlead.cluster._demux import runs, scan
 
         COMPILED = True
     except ImportError:
-        from fairlead.cluster.demux import scan
+        from fairlead.cluster.demux import runs, scan
 
         COMPILED = False

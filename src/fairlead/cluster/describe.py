@@ -16,7 +16,7 @@ KIND_NAMES: Final = {
     for name in (
         *("START", "CREATE", "DELETE", "CHANGE", "SUBSCRIBE", "UNSUBSCRIBE", "SESSION", "STORE", "HIDDEN", "COMMIT"),
         *("OUTCOME", "SETTLE", "MOVE", "MARK", "PLACE", "FIRE", "CANCEL", "TRANSFER", "CONFIG", "PRODUCER"),
-        *("STAGE", "PUBLISH"),
+        *("STAGE", "PUBLISH", "PREPARE", "DECIDED"),
     )
 }
 """Words for kinds, for people who look into a journal."""

@@ -97,7 +97,7 @@ class Destination:
         self.large: dict[int, int] = {}  # order -> side file
         self.ledger: Ledger | None = None  # of a queue's named cursors
         self.last_read: tuple[int, stored.Stored] | None = None  # within one turn
-        self.takes_dead = name == dead.DEAD_QUEUE
+        self.takes_dead = name == dead.DEAD_QUEUE or name.startswith(f"{dead.DEAD_QUEUE}.")
         self.views: dict[Consumer, views.View] = {}
         self.trim_due = False
         self.retry_due = False
@@ -272,6 +272,10 @@ class Destination:
     def on_tick(self, now_ms: int) -> None:
         """Whatever the time brings: delays that are over, expiry, schedules, retention, lost sessions given up."""
         ticking.tick(self, now_ms)
+
+    def tidy(self, now_ms: int) -> None:
+        """Let go of what otherwise turns and time let go of: of a member that follows and has neither."""
+        ticking.tidy(self, now_ms)
 
     # ------------------------------------------------------------------ transactions
 

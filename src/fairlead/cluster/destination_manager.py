@@ -18,6 +18,7 @@ from fairlead.cluster.names import (
     Made,
     check_name,
     fixed_id,
+    well_known,
 )
 from fairlead.cluster.outgoing import encode_json
 from fairlead.cluster.parameters import Kind, Parameters
@@ -37,6 +38,12 @@ class DestinationManager:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._own = well_known(core.group, core.index)
+        self._plain = {own: name for name, own in self._own.items()}
+
+    def own_name(self, name: str) -> str:
+        """What `_LOG` and `_DMQ` are called in this group; any other name is as it is."""
+        return self._own.get(name, name)
 
     def create(
         self, name: str, kind: Kind, parameters: Parameters, *, owner: bytes = b"", reserved: bool = False
@@ -47,10 +54,10 @@ class DestinationManager:
         existing = core.names.existing(name, kind)
         if existing is not None:
             return existing.destination
-        known = WELL_KNOWN.get(name)
+        known = WELL_KNOWN.get(self._plain.get(name, ""))
         made = Made(
             number=known[0] if known else core.names.next_number,
-            id=(fixed_id(known[0]) if known else core.world.new_id("destination")).hex(),
+            id=(fixed_id(known[0], core.index) if known else core.world.new_id("destination")).hex(),
             name=name,
             kind=kind,
             parameters=parameters,
@@ -70,9 +77,9 @@ class DestinationManager:
 
     def create_well_known(self) -> None:
         """`_ADMIN`, `_LOG` and `_DMQ` are there from the first start (CLU-176)."""
-        for name, (_, kind) in WELL_KNOWN.items():
-            if name not in self._core.names.by_name:
-                self.create(name, kind, WELL_KNOWN_PARAMETERS[name], reserved=True)
+        for name, own in self._own.items():
+            if own not in self._core.names.by_name:
+                self.create(own, WELL_KNOWN[name][1], WELL_KNOWN_PARAMETERS[name], reserved=True)
 
     def adopt(self, made: Made) -> Destination:
         """A CREATE record, when it is written and when it is read again."""

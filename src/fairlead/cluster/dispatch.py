@@ -198,8 +198,9 @@ def _closely(
 
 
 def find_keys(home: Destination, cursor: Cursor) -> None:
-    """After a restart: which keys are held up by returned messages that wait for their delay?"""
-    for order in sorted(cursor.delayed):
+    """Which keys are held up by returned messages that wait for their delay, and by those of prepared transactions?"""
+    taken = (order for low, high in home.parts.prepared(cursor.number) for order in range(low, high))
+    for order in sorted((*cursor.delayed, *taken)):
         entry = home.index.find(order)
         if entry is not None and entry.flags & ENTRY_KEY:
             (message,) = read(home, entry).entries(order - entry.base, 1)

@@ -15,12 +15,12 @@ from fairlead.cluster.demux import Frame
 from fairlead.cluster.outgoing import Link
 from fairlead.cluster.parties import Consumer, Line, Producer
 from fairlead.wire import durable
+from fairlead.wire.durable import COMMAND_BYTES_MAX
 from fairlead.wire.kinds import FLAG_LAST, KIND_PUBLISH
 
 if TYPE_CHECKING:
     from fairlead.cluster.core import Core
 
-COMMAND_BYTES_MAX: Final = 262_144
 KIND_NAMES: Final = {
     durable.KIND_COMMAND: "command",
     durable.KIND_STORE: "store",
@@ -70,7 +70,7 @@ class Dispatchers:
                 if kind not in (durable.KIND_COMMAND, KIND_PUBLISH):
                     self._drop(link, frame, KIND_NAMES[kind], "unknown-number", "This connection has no such handle.")
                     continue
-                line = lines[uid] = Line(link.number, frame[1], uid)
+                line = lines[uid] = Line(link.number, frame[1], uid, next_handle=self._core.handles + 1)
             dispatcher(link, line, view, frame)
             dispatched[KIND_NAMES[kind]] += 1
 

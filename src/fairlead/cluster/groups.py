@@ -31,6 +31,11 @@ class Groups:
         self._blockers: dict[int, bytes] = {}  # a returned message that waits for its delay -> its key
         self._blocked: dict[bytes, Ranges] = {}
 
+    @property
+    def is_in_use(self) -> bool:
+        """Is anything parked or blocked?"""
+        return bool(self.parked or self._blockers)
+
     def choose(self, key: bytes, order: int, share: Share, can_take: Callable[[Share], bool]) -> Share | None:
         """Who gets this message of the key, `share` being the one whose turn it is. None: nobody now; it is parked."""
         before = self.parked.get(key)

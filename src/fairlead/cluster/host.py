@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fairlead.cluster.port import Bytes, Port
 
 if TYPE_CHECKING:
+    from fairlead.cluster.decisions import Decisions
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.parameters import Kind, Parameters
     from fairlead.cluster.parties import Line
+    from fairlead.cluster.prepared import Preparations
     from fairlead.cluster.sessions import Sessions
     from fairlead.cluster.transactions import Transactions
     from fairlead.cluster.transfers import Transfers
@@ -41,9 +43,18 @@ class Host(Port, Protocol):
     def settings(self) -> Limits: ...
 
     group: str  # name of the group this message manager belongs to
+    handles: int  # session numbers and handles given here are above it
     sessions: Sessions
     transactions: Transactions
     transfers: Transfers
+    prepared: Preparations
+    decisions: Decisions
+    settle_send: Callable[[str, dict[str, Any]], None]
+    """Say something to another group about a transaction. It may get lost, and where there is no cluster it does."""
+
+    @property
+    def safe(self) -> int:
+        """Everything up to this index is safe."""
 
     @property
     def last_index(self) -> int:

@@ -77,13 +77,17 @@ def _apply_store(home: Destination, kind: int, place: int, body: memoryview) -> 
 
 def recovered(home: Destination) -> None:
     """All records are read: what may have been delivered counts as that, and open transactions are over."""
-    home.parts.forget()
+    home.parts.recovered()
     for cursor in home.cursors.values():
+        for low, high in cursor.taken.intersect(cursor.again_below, cursor.mark):  # its delivery is not over yet
+            for order in range(low, high):
+                cursor.counts.setdefault(order, 0)
         cursor.again_below = max(cursor.again_below, cursor.mark)
-        cursor.unkeyed = bool(cursor.delayed)
+        cursor.unkeyed = bool(cursor.delayed or cursor.taken)
         waiting = {order for order, due in home.clock.later.items() if due > home.port.now_ms}
         for order in [one for one, count in cursor.counts.items() if not count and one not in waiting]:
-            del cursor.counts[order]  # it fell due meanwhile, and may have been delivered
+            if order not in cursor.taken:
+                del cursor.counts[order]  # it fell due meanwhile, and may have been delivered
         for order in waiting:  # these were not, for certain
             cursor.counts.setdefault(order, 0)
     retention.trim(home)
@@ -221,5 +225,6 @@ def restore(home: Destination, state: Any) -> None:
         consumers.add_cursor(home, Cursor.restored(one, selectors.compile(one["selector"]), home.priorities))
     home.next_cursor = state["next_cursor"]
     home.low = state["low"]
+    home.parts.lock()
     if (reservations := state.get("reservations")) is not None:  # absent in checkpoints of older versions
         reserving.restore(home, reservations)

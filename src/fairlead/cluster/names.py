@@ -16,6 +16,9 @@ from typing import Any, Final
 from msgspec import Struct, to_builtins
 
 from fairlead.cluster.destination import Destination
+from fairlead.cluster.naming import NAMES_PER_FRAME as NAMES_PER_FRAME
+from fairlead.cluster.naming import WELL_KNOWN as WELL_KNOWN
+from fairlead.cluster.naming import fixed_id as fixed_id
 from fairlead.cluster.outgoing import Link
 from fairlead.cluster.parameters import Kind, Parameters
 from fairlead.cluster.port import Port
@@ -26,24 +29,22 @@ from fairlead.wire.durable import KIND_COMMAND
 
 NAME_MAX: Final = 255
 FIRST_NUMBER: Final = 16  # numbers below are for the destinations that are always there
-NAMES_PER_FRAME: Final = 2000
 ANNOUNCE_WAIT_MS: Final = 2000
 HOLD: Final = "announce"  # why a new destination's task is held
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-/:]{1,255}")
 
 
-def fixed_id(number: int) -> bytes:
-    """Ids of the destinations that are always there: nobody needs to look them up (CLU-178)."""
-    return bytes(16) + number.to_bytes(4, "big")
-
-
-WELL_KNOWN: Final[dict[str, tuple[int, Kind]]] = {"_ADMIN": (1, "topic"), "_LOG": (2, "topic"), "_DMQ": (3, "queue")}
 WELL_KNOWN_PARAMETERS: Final = {
     "_ADMIN": Parameters(),
     "_LOG": Parameters(retain_messages=10_000),
     "_DMQ": Parameters(delivery_limit=0),
 }
+
+
+def well_known(group: str, index: int) -> dict[str, str]:
+    """The names of these destinations in a group: those of the first are the cluster's, others keep their own."""
+    return {name: f"{name}.{group}" if index else name for name in WELL_KNOWN if not index or name != "_ADMIN"}
 
 
 def check_name(name: str, *, reserved: bool = False) -> None:

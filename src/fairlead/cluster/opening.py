@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from fairlead import selector, topics
+from fairlead import selector
 from fairlead.cluster import requests
+from fairlead.cluster.naming import is_pattern
 from fairlead.cluster.parameters import Kind, Parameters
 from fairlead.cluster.parties import Consumer, Line, Producer, Session
 from fairlead.errors import (
@@ -330,10 +331,6 @@ def new_handle(line: Line) -> int:
     handle = line.next_handle
     line.next_handle += 1
     return handle
-
-
-def is_pattern(name: str) -> bool:
-    return name.startswith((topics.GLOB, topics.REGEX)) or any(sign in name for sign in "*>?")
 
 
 def kind_of(text: str) -> Kind:

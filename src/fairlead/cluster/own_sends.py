@@ -94,7 +94,7 @@ class OwnSends:
 
     def _log(self, record: dict[str, Any]) -> None:
         core = self._core
-        place = core.names.by_name.get(LOG)
+        place = core.names.by_name.get(core.manager.own_name(LOG))
         if place is not None and not core.journal.full:
             core.tasks.put(place.task, 0, None, self._store_log, place.destination, record)
 

@@ -1,16 +1,16 @@
 """A destination's part in transactions: what they sent here, hidden, and what they took, locked (CLU-156, CLU-157).
 
 Nothing of it shows before the COMMIT record. After a restart open transactions are over: their messages are forgotten,
-and what they had taken is available again.
+and what they had taken is available again. Only what is prepared (CLU-166) stays as it is, whatever happens.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.cluster import acceptance, intake, records, settling, stored
-from fairlead.wire.durable import ENTRY_CRON, ENTRY_DEDUP
+from fairlead.wire.durable import ENTRY_CRON, ENTRY_DEDUP, ENTRY_LARGE, LARGE
 from fairlead.wire.entry_codec import details
 from fairlead.wire.properties import lookup
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Stored = tuple[int, int, int, int, int]
 Settled = tuple[int, int, int, int]
+GONE_MEANWHILE: Final = "a message it received is gone"
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,7 +38,7 @@ class Hidden:
 class Part:
     """What one transaction did here."""
 
-    __slots__ = ("dedup", "fault", "hidden", "link", "live", "origin", "sent", "settled")
+    __slots__ = ("dedup", "fault", "hidden", "link", "live", "origin", "prepared", "sent", "settled")
 
     def __init__(self, live: bool) -> None:
         self.live = live  # not read from the journal
@@ -48,6 +49,17 @@ class Part:
         self.dedup: set[str] = set()
         self.link = -1
         self.origin: Line | None = None
+        self.prepared = False
+
+    def files(self) -> list[int]:
+        """The files of its very large messages."""
+        found: list[int] = []
+        for one in self.hidden:
+            if one.head.flags & ENTRY_LARGE and one.entries is not None:
+                entries = details(one.entries, 0, len(one.entries))
+                bodies = (entry.body_start for entry in entries if entry.flags & ENTRY_LARGE)
+                found += [LARGE.unpack_from(one.entries, at)[0] for at in bodies]
+        return found
 
 
 class Parts:
@@ -132,7 +144,13 @@ class Parts:
     def fault(self, session: Session, transaction: int) -> str | None:
         """Why it cannot be committed."""
         part = self._open.get((session.id, transaction))
-        return part.fault or None if part is not None else None
+        if part is None:
+            return None
+        for number, low, high in part.settled:
+            cursor = self._home.cursors.get(number)
+            if cursor is not None and not cursor.taken.covered(low, high):
+                return part.fault or GONE_MEANWHILE
+        return part.fault or None
 
     def count(self, session: Session, transaction: int) -> int:
         part = self._open.get((session.id, transaction))
@@ -173,8 +191,9 @@ class Parts:
             cursor = home.cursors.get(cursor_number)
             if number == home.number and cursor is not None:
                 settling.finish(home, cursor, low, high)
-                for share in cursor.shares:
+                for share in cursor.all_shares():
                     settling.free_keys(home, cursor, share, [(low, high)])
+        self._let_files_go(part)
         home.last_index = max(home.last_index, index)
         home.port.ready(home)
 
@@ -190,7 +209,79 @@ class Parts:
     def take(self, session: Session, transaction: int) -> list[tuple[int, int, int]]:
         """It is rolled back: what it had taken. Its messages are never delivered (CLU-160)."""
         part = self._open.pop((session.id, transaction), None)
-        return part.settled if part is not None else []
+        if part is None:
+            return []
+        self._let_files_go(part)
+        return part.settled
+
+    # ------------------------------------------------------------------ prepared
+
+    def prepare(self, session: bytes, transaction: int) -> tuple[list[tuple[int, int, int]], list[Settled]]:
+        """Hold on to it until somebody brings the word; the items of the PREPARE record, written at once."""
+        home = self._home
+        part = self._open.get((session, transaction))
+        if part is None:
+            return [], []
+        part.prepared = True
+        for number in part.files():
+            home.port.large_kept(number)
+        hidden = [(home.number, one.head.count, one.index) for one in part.hidden]
+        lasting = [(home.number, cursor, low, high) for cursor, low, high in self._lasting(part)]
+        return hidden, lasting
+
+    def apply_prepare(self, session: bytes, transaction: int, settled: list[tuple[int, int, int]]) -> None:
+        """A PREPARE record read again: what it took of this destination is locked."""
+        part = self._part(session, transaction, live=False)
+        part.prepared = True
+        part.settled = settled
+        self._lock(part)
+
+    def release(self, session: Session, transaction: int) -> None:
+        """Its rollback is read again: what it took is anybody's, and counts as delivered if a line says so."""
+        for number, low, high in self.take(session, transaction):
+            cursor = self._home.cursors.get(number)
+            if cursor is not None:
+                cursor.taken.remove(low, high)
+                cursor.come_back(cursor.unsettled(low, high))
+
+    def lock(self) -> None:
+        """Cursors were read from a checkpoint: what is prepared is not ready."""
+        for part in self._open.values():
+            self._lock(part)
+
+    def _lock(self, part: Part) -> None:
+        for number, low, high in part.settled if part.prepared else ():
+            cursor = self._home.cursors.get(number)
+            if cursor is not None:
+                cursor.take_out(low, high)
+                for first, beyond in cursor.unsettled(low, high):
+                    cursor.taken.add(first, beyond)
+
+    def prepared(self, cursor: int) -> list[tuple[int, int]]:
+        """What prepared transactions have taken of this cursor."""
+        return [
+            (low, high)
+            for part in self._open.values()
+            if part.prepared
+            for number, low, high in part.settled
+            if number == cursor
+        ]
+
+    @property
+    def has_prepared(self) -> bool:
+        return any(part.prepared for part in self._open.values())
+
+    def files(self) -> list[int]:
+        """Of very large messages in what is prepared."""
+        return [number for part in self._open.values() if part.prepared for number in part.files()]
+
+    def needs(self, first: int, last: int) -> bool:
+        """Is any record with an index from the first to the last hidden, and prepared?"""
+        return any(first <= one.index <= last for part in self._open.values() if part.prepared for one in part.hidden)
+
+    def _let_files_go(self, part: Part) -> None:
+        for number in part.files() if part.prepared and part.live else ():
+            self._home.port.large_gone(number)
 
     # ------------------------------------------------------------------ the journal
 
@@ -201,24 +292,49 @@ class Parts:
         part.hidden.append(self._hidden(index, place, len(body), one.head, one.view[one.start : one.end]))
 
     def oldest(self) -> int | None:
-        """Index of the oldest HIDDEN record that may still be committed."""
-        return min((one.index for part in self._open.values() for one in part.hidden), default=None)
+        """Index of the oldest HIDDEN record that may still be committed, without what is prepared (see `needs`)."""
+        found = (one.index for part in self._open.values() if not part.prepared for one in part.hidden)
+        return min(found, default=None)
 
     def snapshot(self) -> list[Any]:
         return [
-            (session, transaction, [(o.index, o.place, o.size, o.head, o.entries) for o in part.hidden])
+            (
+                session,
+                transaction,
+                [(o.index, o.place, o.size, o.head, o.entries) for o in part.hidden],
+                self._lasting(part) if part.prepared else None,
+            )
             for (session, transaction), part in self._open.items()
-            if part.hidden
+            if part.hidden or part.prepared
         ]
 
+    def _lasting(self, part: Part) -> list[tuple[int, int, int]]:
+        cursors = self._home.cursors
+        return [one for one in part.settled if one[0] in cursors and cursors[one[0]].durable]
+
     def restore(self, state: list[Any]) -> None:
-        for session, transaction, hidden in state:
+        for session, transaction, hidden, *more in state:  # checkpoints of older versions have nothing prepared
             part = self._part(bytes(session), transaction, live=False)
+            if more and more[0] is not None:
+                part.prepared = True
+                part.settled = [(cursor, low, high) for cursor, low, high in more[0]]
             part.hidden = [
                 Hidden(index, place, size, stored.Head(*head), entries) for index, place, size, head, entries in hidden
             ]
             part.sent = sum(one.head.count for one in part.hidden)
 
+    def over(self, session: bytes, transaction: int | None = None) -> None:
+        """The journal says that this transaction, or all open ones of this session, ended without a commit."""
+        for key in [one for one in self._open if one[0] == session and transaction in (None, one[1])]:
+            if not self._open[key].prepared:
+                del self._open[key]
+
     def forget(self) -> None:
-        """After a restart nobody can commit what was open."""
-        self._open.clear()
+        """Another life of the message manager: nobody can commit what was open, except what is prepared."""
+        self._open = {key: part for key, part in self._open.items() if part.prepared}
+
+    def recovered(self) -> None:
+        """All records are read, and from now on more are written."""
+        self.forget()
+        for part in self._open.values():
+            part.live = True

@@ -9,7 +9,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.cluster import requests
-from fairlead.cluster.opening import is_pattern
+from fairlead.cluster.naming import is_pattern
 from fairlead.cluster.readable import bounds
 from fairlead.cluster.retention import retains
 from fairlead.cluster.subscriptions import fits

@@ -33,6 +33,8 @@ RESERVE: Final = 21  # RESERVE_RECORD: messages of a queue reserved under the na
 RESERVED: Final = 22  # RESERVED_RECORD: how far a cursor was committed, or that it was released
 STAGE: Final = 23  # JSON {do: open, drop, forget, ids, …}: of stages and sinks; what is staged is in HIDDEN records
 PUBLISH: Final = 24  # PUBLISH_RECORD + items + JSON: a batch of a query, its stages became visible, all of them
+PREPARE: Final = 25  # PREPARE_RECORD + items + JSON: a transaction across groups can be committed, and waits for the word
+DECIDED: Final = 26  # JSON {rolled_back: id} or {complete: [id]}: of transactions across groups, known by their ids
 PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accepted send number}}; from compaction
 
 STORE_RECORD: Final = struct.Struct("<IIQI20sQQIIQQ20sI")
@@ -58,6 +60,12 @@ COMMIT_STORED: Final = struct.Struct("<IIQQQ")
 """destination, count, order number of the first, index of the HIDDEN record, time of commit in ms."""
 COMMIT_SETTLED: Final = struct.Struct("<IIQQ")
 """destination, cursor, first order number, one beyond."""
+
+PREPARE_RECORD: Final = struct.Struct("<20sQIII")
+"""session id, transaction, number of hidden items, number of settle items (as in COMMIT), bytes of JSON {id, decider,
+groups, ms}; then the items, then the JSON."""
+PREPARE_HIDDEN: Final = struct.Struct("<IIQ")
+"""destination, count, index of the HIDDEN record."""
 
 MOVED: Final = struct.Struct("<IIQ")
 """the destination the message leaves, cursor, its order number there."""

@@ -34,6 +34,7 @@ OF_DESTINATION_JSON: Final = frozenset({records.CHANGE, records.SUBSCRIBE, recor
 OF_SESSIONS: Final = frozenset(
     {records.SESSION, records.PRODUCER, records.STORE, records.SUBSCRIBE, records.UNSUBSCRIBE}
 )
+OF_DECISIONS: Final = frozenset({records.PREPARE, records.DECIDED, records.COMMIT, records.OUTCOME})
 PROGRESS_RECORDS: Final = 1_000_000
 
 
@@ -93,7 +94,9 @@ class Recovery:
         self._known: dict[int, int] = {}  # destination -> index up to which its part of the checkpoint knows all
         self._missing: set[int] = set()  # named in the checkpoint, deleted before its own part was written
         self._tails: dict[int, bytes] = {}  # entries of indexes that were added during the checkpoint
+        self._hidden: dict[bytes, set[int]] = {}  # session -> destinations in which a transaction of it may be open
         self._names = self._sessions = self._transactions = self._transfers = self._admin = self._stages = 0
+        self._decisions = 0
         self.epoch = 0
         self.start = 0
         self.records = 0
@@ -118,6 +121,8 @@ class Recovery:
                 self._known[made.number], state = _opened(blob)
                 self._tails[made.number] = state["index"]
                 core.names.destinations[made.number].restore({**state, "index": b""})
+                for part in state["parts"]:
+                    self._hidden.setdefault(bytes(part[0]), set()).add(made.number)
         self._sessions, state = _opened(found[b"sessions"])
         core.sessions.restore(state)
         self._transactions, state = _opened(found[b"transactions"])
@@ -126,6 +131,9 @@ class Recovery:
         core.transfers.restore(state)
         self._admin, state = _opened(found[b"admin"])
         core.admin.restore(state)
+        if b"decisions" in found:  # not in checkpoints of older versions
+            self._decisions, state = _opened(found[b"decisions"])
+            core.decisions.restore(state)
         if b"stages" in found:  # not in checkpoints of older versions
             self._stages, state = _opened(found[b"stages"])
             core.stages.restore(state)
@@ -157,13 +165,18 @@ class Recovery:
     def apply(self, kind: int, index: int, place: int, body: memoryview) -> None:
         core = self._core
         core.last_index = core.safe = index
+        if kind == records.SESSION:
+            self._lived(index, body)
         if kind in OF_SESSIONS and index > self._sessions:
             core.sessions.apply(kind, body)
         if kind in (records.COMMIT, records.OUTCOME) and index > self._transactions:
             core.transactions.apply(kind, index, body)
+        if kind in OF_DECISIONS and index > self._decisions:
+            core.decisions.apply(kind, index, body, lambda number: self._wants(number, index))
         if kind == records.START:
             facts = msgspec.json.decode(body)
             self.epoch, self.start = max(self.epoch, facts["epoch"]), max(self.start, facts["start"])
+            self._began(index)
         elif kind == records.CREATE and index > self._names:
             core.manager.adopt(msgspec.json.decode(body, type=Made))
         elif kind == records.DELETE and index > self._names:
@@ -182,9 +195,52 @@ class Recovery:
             if index > self._stages:
                 core.stages.apply_hidden(index, place, body)
             return
+        elif kind == records.HIDDEN:
+            of = records.STORE_RECORD.unpack_from(body)
+            self._hidden.setdefault(of[4], set()).add(of[0])
+        elif kind == records.OUTCOME:
+            facts = msgspec.json.decode(body)
+            self._over(index, bytes.fromhex(facts["session"]), facts["transaction"])
         for number in destinations_of(kind, body):
             if self._wants(number, index):
                 core.names.destinations[number].apply(kind, index, place, body)
+
+    # What was rolled back left hidden messages behind; whoever follows for months must let go of them.
+
+    def _began(self, index: int) -> None:
+        """Somebody began to lead: what was open before is over."""
+        for number, destination in self._core.names.destinations.items():
+            if self._wants(number, index):
+                destination.parts.forget()
+                for of in self._hidden.values():
+                    of.discard(number)
+        self._hidden = {session: of for session, of in self._hidden.items() if of}
+
+    def _lived(self, index: int, body: Bytes) -> None:
+        """Another life of a session, or its end: what the last one had open is over."""
+        facts = msgspec.json.decode(body)
+        session = bytes.fromhex(facts["id"])
+        known = self._core.sessions.by_id.get(session)
+        if facts.get("ended_ms") or (known is not None and facts["incarnation"] > known.incarnation):
+            self._over(index, session)
+        if facts.get("ended_ms") and index > self._transactions:
+            self._core.transactions.forget(session)
+
+    def oldest_hidden(self) -> int | None:
+        """The oldest record of a transaction that may still be committed by whoever leads."""
+        numbers = {number for of in self._hidden.values() for number in of}
+        found = (self._core.names.destinations[one].parts.oldest() for one in numbers if self._is_there(one))
+        return min((index for index in found if index is not None), default=None)
+
+    def _is_there(self, number: int) -> bool:
+        return number in self._core.names.destinations
+
+    def _over(self, index: int, session: bytes, transaction: int | None = None) -> None:
+        for number in self._hidden.get(session, ()):
+            if self._wants(number, index):
+                self._core.names.destinations[number].parts.over(session, transaction)
+        if transaction is None:
+            self._hidden.pop(session, None)
 
     def _wants(self, number: int, index: int) -> bool:
         """Is this record news for that destination?"""
@@ -197,6 +253,7 @@ class Recovery:
         core.next_message = max(core.next_message, core.sessions.recovered())
         core.next_message = max(core.next_message, core.stages.recovered())
         core.transactions.recovered()
+        core.decisions.recovered()
         core.transfers.recovered()
         for destination in list(core.names.destinations.values()):
             destination.recovered()
@@ -222,6 +279,7 @@ class Checkpoint:
         yield b"transactions", core.transactions.snapshot()
         yield b"transfers", core.transfers.snapshot()
         yield b"admin", core.admin.snapshot()
+        yield b"decisions", core.decisions.snapshot()  # before the destinations, as stages
         yield b"stages", core.stages.snapshot()  # before the destinations: they know of every batch that it knows
         for number, since in self._nexts.items():
             destination = core.names.destinations.get(number)

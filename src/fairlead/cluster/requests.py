@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -46,6 +46,40 @@ class OfTransaction(Struct, kw_only=True):
 
 class Commit(OfTransaction, kw_only=True):
     sends: dict[str, Number] = {}
+
+
+TransactionId = Annotated[str, Meta(pattern="^[0-9a-f]{56}$")]
+"""Session id and transaction number of the decider's part, hex."""
+Group = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Prepare(Commit, kw_only=True):
+    """By the agent, for a client."""
+
+    id: TransactionId
+    decider: Group
+    groups: Annotated[list[Group], Meta(min_length=1, max_length=128)]
+
+
+class ById(Struct, kw_only=True):
+    """`outcome` by a client that knows the id."""
+
+    id: TransactionId
+
+
+class OfDecision(Struct, kw_only=True):
+    """`final`, `abandon` and `outcome` about the link, by the agent."""
+
+    id: TransactionId
+    decider: Group
+
+
+class Settle(Struct, kw_only=True):
+    """What groups say to each other about a transaction."""
+
+    do: Literal["ask", "decide", "done"]
+    id: TransactionId
+    outcome: Literal["", "committed", "rolled-back"] = ""
 
 
 class Produce(Struct, kw_only=True):

@@ -61,6 +61,7 @@ class Sessions:
             "schedules": self.opening.schedules,
             "cancel": self.opening.cancel,
             "commit": lambda line, number, request: core.transactions.on_commit(line, number, request),
+            "prepare": lambda line, number, request: core.transactions.on_prepare(line, number, request),
             "rollback": lambda line, number, request: core.transactions.on_rollback(line, number, request),
             "outcome": lambda line, number, request: core.transactions.on_outcome(line, number, request),
             "transfer": lambda line, number, request: core.transfers.on_transfer(line, number, request),
@@ -139,7 +140,7 @@ class Sessions:
             return
         session.user = line.user
         session.client = f"{line.user}/{asked.client_name}" if asked.client_name else line.user
-        session.number = max(line.sessions, default=0) + 1
+        session.number = max(line.sessions, default=self._core.handles) + 1
         line.sessions[session.number] = session
         if session.id_last:
             session.older_ids = [*session.older_ids, (session.id_first, session.id_last)][-OLDER_BLOCKS_MAX:]

@@ -226,9 +226,12 @@ def abort(home: Destination, session: Session, transaction: int) -> None:
         if cursor is None:
             continue
         cursor.taken.remove(low, high)
-        share = next((one for one in cursor.shares if one.consumer.session is session), None)
+        share = next((one for one in cursor.shares if one.consumer.session.id == session.id), None)
         if cursor.durable or home.parameters.rollback_redelivers:
             returned(home, cursor, share, [(low, high)])
+            if cursor.has_waiting_keys:
+                for order in [one for one in range(low, high) if one not in cursor.delayed]:
+                    cursor.come_back(cursor.groups.unblock(order))
         else:
             write(home, cursor, [(low, high, records.GONE, 0, 0)])
             if share is not None:

@@ -46,6 +46,17 @@ def tick(home: Destination, now_ms: int) -> None:
     home.port.ready(home)
 
 
+def tidy(home: Destination, now_ms: int) -> None:
+    """The part of it that changes nothing but memory: for whoever is only told records."""
+    if home.trim_due or home.parameters.retain_s:
+        retention.trim(home)
+    if len(home.dedup):
+        home.dedup.trim(now_ms, home.parameters.dedup_s, home.parameters.dedup_max)
+    home.clock.prune()
+    for cursor in home.cursors.values():
+        _ = cursor.next_due_ms  # forgets what is settled on its way
+
+
 def wake(home: Destination) -> None:
     times = [home.clock.next_ms(), *(cursor.next_due_ms for cursor in home.cursors.values())]
     times += [share.held_until_ms for one in home.cursors.values() for held in one.held.values() for share in held]

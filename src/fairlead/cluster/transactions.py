@@ -3,7 +3,7 @@
 All destinations of a group are in one journal, so a transaction becomes effective with one record that names
 everything it stored and settled (CLU-161). What was not committed is rolled back: nothing needs to be written for
 that, except when somebody asks for the outcome; then the rollback is recorded before it is told, so that no late
-commit can change it.
+commit can change it. A transaction that has parts in other groups is not committed here but prepared (prepared.py).
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import msgspec
 
 from fairlead.cluster import records, requests
 from fairlead.cluster.parties import Consumer, Line, Producer, Session
-from fairlead.errors import SessionLost, Stale, StoreFull, TransactionAborted
+from fairlead.cluster.prepared import id_of, key_of
+from fairlead.errors import FairleadError, LocalProtocolError, SessionLost, Stale, StoreFull, TransactionAborted
 
 if TYPE_CHECKING:
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.host import Host
     from fairlead.cluster.port import Bytes
+    from fairlead.cluster.prepared import Prepared
 
 OUTCOMES_MAX: Final = 256
 """Ends remembered per session, the newest: a session asks about its last commit, never about its hundredth last."""
 
 Outcome = Literal["committed", "rolled-back"]
+PREPARED: Final = "Transaction {} is prepared; it ends when the group that decides about it says so."
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +49,10 @@ class Ended:
     outcome: Outcome
     index: int  # of the record that says so; 0: no record, it is so because nothing says otherwise
     reason: str = ""
+
+
+Finish = Callable[[Line, int, Open, dict[int, int]], None]
+"""What becomes of a transaction, with how many messages are expected in which destination."""
 
 
 class Transactions:
@@ -72,9 +79,9 @@ class Transactions:
 
     def touch(self, session: Session, number: int, destination: Destination) -> bool:
         """A STORE or SETTLE of it is for that destination. False: it is over; the frame shall have no effect."""
-        if session.line is None or number in self._ended.get(session.id, ()):
-            return False
         key = (session.id, number)
+        if session.line is None or number in self._ended.get(session.id, ()) or key in self._core.prepared.by_key:
+            return False
         one = self._open.get(key)
         now_ms = self._core.now_ms
         if one is None:
@@ -105,13 +112,41 @@ class Transactions:
     def on_commit(self, line: Line, number: int, request: dict[str, Any]) -> None:
         asked = requests.read(request, requests.Commit)
         session = _held(line, asked.session)
-        if self._answer_ended(line, number, session, asked.transaction):
-            return
+        if not self._answer_ended(line, number, session, asked.transaction):
+            self._finish(line, number, asked, session, self._commit)
+
+    def on_prepare(self, line: Line, number: int, request: dict[str, Any]) -> None:
+        """A coordinator asks whether it could be committed; if so it will be kept until there is a word (CLU-162)."""
+        asked = requests.read(request, requests.Prepare)
+        session = _held(line, asked.session)
+        if self._core.group not in asked.groups or asked.decider not in asked.groups:
+            raise LocalProtocolError(f"Group {self._core.group!r} has no part in this transaction.")
+        if asked.decider == self._core.group and asked.id != id_of(session.id, asked.transaction):
+            raise LocalProtocolError("The id of a transaction is made of the decider's session and transaction number.")
+        ends = self._ended.get(session.id, {})
+        if len(ends) >= OUTCOMES_MAX and asked.transaction < min(ends):
+            raise Stale(f"Transaction {asked.transaction} is too long ago.")
+        if not self._answer_prepared(line, number, session, asked.transaction, asked.id):
+
+            def prepare(line: Line, number: int, one: Open, expected: dict[int, int]) -> None:
+                self._prepare(line, number, one, expected, asked)
+
+            self._finish(line, number, asked, session, prepare)
+
+    def _finish(self, line: Line, number: int, asked: requests.Commit, session: Session, finish: Finish) -> None:
+        """Commit or prepare it, behind everything it has in command queues."""
         one = self._opened(session, asked.transaction)
-        if one.ending:
-            self._through(one, lambda: self._answer_ended(line, number, session, one.number))
-            return
         expected: dict[int, int] = {}
+
+        def run() -> None:
+            try:
+                finish(line, number, one, expected)
+            except FairleadError as refusal:
+                self._core.error(line, number, refusal.code, refusal.text)
+
+        if one.ending:  # it has ended when that runs
+            self._through(one, run)
+            return
         for handle, count in asked.sends.items():
             producer = line.handles.get(int(handle)) if handle.isdecimal() else None
             if not isinstance(producer, Producer) or producer.session is not session:
@@ -121,7 +156,33 @@ class Transactions:
                 return
             one.touched[producer.destination.number] = producer.destination
             expected[producer.destination.number] = count
-        self._through(one, lambda: self._commit(line, number, one, expected))
+        self._through(one, run)
+
+    def _prepare(self, line: Line, number: int, one: Open, expected: dict[int, int], asked: requests.Prepare) -> None:
+        if self._answer_prepared(line, number, one.session, one.number, asked.id):
+            return
+        why = self._core.decisions.refusal(asked.id) or self._why_not(one, expected)
+        if why is None:
+            try:
+                prepared = self._core.prepared.write(one, asked)
+            except StoreFull as fault:
+                why = fault.text
+            else:
+                self._open.pop((one.session.id, one.number), None)
+                self._core.decisions.prepared()
+                self._core.after(prepared.index, lambda: self._core.answer(line, number, {"ready": True}))
+                return
+        self._refuse(line, number, one, why)
+
+    def _answer_prepared(self, line: Line, number: int, session: Session, transaction: int, identity: str) -> bool:
+        """A `prepare` that came before gets the answer it got before (CLU-170)."""
+        one = self._core.prepared.by_key.get((session.id, transaction))
+        if one is None:
+            return self._answer_ended(line, number, session, transaction, {"outcome": "committed"})
+        if one.id != identity:
+            raise LocalProtocolError(f"Transaction {transaction} is prepared under another id.")
+        self._core.after(one.index, lambda: self._core.answer(line, number, {"ready": True}))
+        return True
 
     def _commit(self, line: Line, number: int, one: Open, expected: dict[int, int]) -> None:
         if self._answer_ended(line, number, one.session, one.number):
@@ -177,9 +238,13 @@ class Transactions:
         ended = self._ended.get(session.id, {}).get(asked.transaction)
         if ended is not None and ended.outcome == "committed":
             raise Stale(f"Transaction {asked.transaction} is committed.")
+        self._refuse_prepared(session.id, asked.transaction)
         one = self._opened(session, asked.transaction)
 
         def rolled_back() -> None:
+            if (one.session.id, one.number) in self._core.prepared.by_key:
+                self._core.error(line, number, Stale.code, PREPARED.format(one.number))
+                return
             ended = self._ended.get(session.id, {}).get(one.number)
             if ended is not None and ended.outcome == "committed":
                 self._core.error(line, number, Stale.code, f"Transaction {one.number} is committed.")
@@ -191,27 +256,60 @@ class Transactions:
 
     def on_outcome(self, line: Line, number: int, request: dict[str, Any]) -> None:
         """What became of it (CLU-127). If nothing did, from now on nothing will."""
-        asked = requests.read(request, requests.OfTransaction)
+        asked = self._asked(line, request)
         session = _held(line, asked.session)
         ends = self._ended.get(session.id, {})
         if len(ends) >= OUTCOMES_MAX and asked.transaction < min(ends):
             raise Stale(f"Transaction {asked.transaction} is too long ago; its outcome is forgotten.")
-        one = self._opened(session, asked.transaction)
+        prepared = self._core.prepared.by_key.get((session.id, asked.transaction))
+        if prepared is not None and prepared.decider != self._core.group:
+            raise Stale(f"Group {prepared.decider!r} decides about transaction {asked.transaction}: ask there.")
 
-        def tell() -> None:
-            ended = self._ended.get(session.id, {}).get(one.number)
-            if ended is None or ended.index == 0:
-                index = self._roll_back(one, "its client asked for the outcome before it was committed", record=True)
-                ended = Ended("rolled-back", index)
+        def tell(ended: Ended) -> None:
             facts = {"outcome": ended.outcome}
             self._core.after(ended.index, lambda: self._core.answer(line, number, facts))
 
-        self._through(one, tell)
+        self.resolve(session.id, asked.transaction, tell)
+
+    @staticmethod
+    def _asked(line: Line, request: dict[str, Any]) -> requests.OfTransaction:
+        """By number, or by the id of a transaction across groups; either way it is one of this connection's."""
+        if "id" not in request:
+            return requests.read(request, requests.OfTransaction)
+        session_id, number = key_of(requests.read(request, requests.ById).id)
+        for session in line.sessions.values():
+            if session.id == session_id:
+                return requests.OfTransaction(session=session.number, transaction=number)
+        raise SessionLost("The session of this transaction is not this connection's.")
+
+    def resolve(self, session_id: bytes, number: int, then: Callable[[Ended], None]) -> None:
+        """How it ended. What has not ended does so now: it is rolled back, and that is recorded."""
+        prepared = self._core.prepared.by_key.get((session_id, number))
+        session = self._core.sessions.by_id.get(session_id)
+        if prepared is not None:
+            behind = self._core.prepared.destinations(prepared)
+            self._core.sessions.join(behind, lambda: then(self._resolved(session_id, number)))
+        elif session is None:  # nobody can begin or commit anything in its name any more
+            then(self._ended.get(session_id, {}).get(number) or Ended("rolled-back", self._core.last_index))
+        else:
+            one = self._opened(session, number)
+            self._through(one, lambda: then(self._resolved(session_id, number, one)))
+
+    def _resolved(self, session_id: bytes, number: int, one: Open | None = None) -> Ended:
+        prepared = self._core.prepared.by_key.get((session_id, number))
+        ended = self._ended.get(session_id, {}).get(number)
+        if prepared is not None:
+            return self._core.decisions.roll_back(prepared)
+        if one is not None and (ended is None or ended.index == 0):
+            index = self._roll_back(one, "its outcome was asked for before it was committed", record=True)
+            return Ended("rolled-back", index)
+        return ended or Ended(*self._core.decisions.known(id_of(session_id, number)))
 
     def on_lost(self, session: Session, then: Callable[[], None]) -> None:
         """This life of the session is over: roll back what it has open (CLU-125), then go on."""
         lost = [one for one in self._open.values() if one.session is session]
         self._behind.pop(session, None)
+        self._core.decisions.on_lost(session)
         left = len(lost)
         if not left:
             then()
@@ -219,7 +317,9 @@ class Transactions:
 
         def gone(one: Open) -> None:
             nonlocal left
-            if one.number not in self._ended.get(session.id, ()):
+            if (session.id, one.number) in self._core.prepared.by_key:
+                self._core.decisions.on_lost(session)
+            elif one.number not in self._ended.get(session.id, ()):
                 self._roll_back(one, "its session was lost", record=False)
             left -= 1
             if not left:
@@ -282,13 +382,25 @@ class Transactions:
         else:
             self.rolled_back += 1
 
-    def _answer_ended(self, line: Line, number: int, session: Session, transaction: int) -> bool:
+    def ended(self, one: Prepared, ended: Ended) -> None:
+        """A prepared one came to its end."""
+        if one.session.id in self._core.sessions.by_id:
+            self._end(one.session.id, one.number, ended)
+
+    def _refuse_prepared(self, session_id: bytes, transaction: int) -> None:
+        if (session_id, transaction) in self._core.prepared.by_key:
+            raise Stale(PREPARED.format(transaction))
+
+    def _answer_ended(
+        self, line: Line, number: int, session: Session, transaction: int, facts: dict[str, Any] | None = None
+    ) -> bool:
         """A commit that came before gets the answer it got before (CLU-170)."""
+        self._refuse_prepared(session.id, transaction)
         ended = self._ended.get(session.id, {}).get(transaction)
         if ended is None:
             return False
         if ended.outcome == "committed":
-            self._core.after(ended.index, lambda: self._core.answer(line, number, {}))
+            self._core.after(ended.index, lambda: self._core.answer(line, number, facts or {}))
         else:
             text = f"The transaction is rolled back: {ended.reason or 'it was never committed'}."
             self._core.after(ended.index, lambda: self._core.error(line, number, TransactionAborted.code, text))
@@ -308,10 +420,12 @@ class Transactions:
         """Read again how transactions ended: COMMIT and OUTCOME."""
         if kind == records.COMMIT:
             session_id, number, _, _ = records.COMMIT_RECORD.unpack_from(body)
-            self._end(session_id, number, Ended("committed", index))
+            if session_id in self._core.sessions.by_id:  # of one that was prepared its session may be over
+                self._end(session_id, number, Ended("committed", index))
         elif kind == records.OUTCOME:
             facts = msgspec.json.decode(body)
-            self._end(bytes.fromhex(facts["session"]), facts["transaction"], Ended(facts["outcome"], index))
+            if (session_id := bytes.fromhex(facts["session"])) in self._core.sessions.by_id:
+                self._end(session_id, facts["transaction"], Ended(facts["outcome"], index))
 
     def snapshot(self) -> dict[str, list[tuple[int, Outcome]]]:
         return {
@@ -343,6 +457,7 @@ class Transactions:
                 "destinations": [destination.name for destination in one.touched.values()],
                 "messages": sum(d.hidden(one.session, one.number) for d in one.touched.values()),
                 "ending": one.ending,
+                "state": "open",
             }
             for one in self._open.values()
         ]

@@ -42,7 +42,7 @@ class Transfers:
         self._references: dict[int, int] = {}  # stored entries that name the file
         self._deferred: dict[Producer, list[Callable[[], None]]] = {}
         self._next = 1
-        self.downloads = Downloads(core, files, self._let_go)
+        self.downloads = Downloads(core, files, self.let_go)
 
     # ------------------------------------------------------------------ the way in
 
@@ -255,9 +255,9 @@ class Transfers:
             self._references[transfer] = left
         elif left == 0:
             del self._references[transfer]
-            self._let_go(transfer)
+            self.let_go(transfer)
 
-    def _let_go(self, transfer: int) -> None:
+    def let_go(self, transfer: int) -> None:
         """Delete the file when what let it go is safe, unless somebody still needs it."""
 
         def delete() -> None:
@@ -278,7 +278,7 @@ class Transfers:
         if upload.writer is not None:
             writer, upload.writer = upload.writer, None
             self._when_idle(upload, lambda: self._core.work(writer.close, lambda _: None))
-        self._when_idle(upload, lambda: self._let_go(upload.id))
+        self._when_idle(upload, lambda: self.let_go(upload.id))
 
     def forget(self, session_id: bytes) -> None:
         """The session is over for good: what it began and never stored is discarded (CLU-98)."""
@@ -339,14 +339,18 @@ class Transfers:
 
     def recovered(self) -> None:
         """All records are read: count who names which file, and discard what nobody will ever name."""
-        self._references.clear()
-        for destination in self._core.destinations.values():
-            for number in destination.large.values():
-                self.kept(number)
+        self.recount()
         for upload in list(self._by_id.values()):
             if upload.session_id not in self._core.sessions.by_id:
                 self._give_up(upload)
         self._core.work(self._files.listed, self._collect)
+
+    def recount(self) -> None:
+        """Who names which file."""
+        self._references.clear()
+        for destination in self._core.destinations.values():
+            for number in (*destination.large.values(), *destination.parts.files()):
+                self.kept(number)
 
     def _collect(self, found: dict[int, int] | Exception) -> None:
         if isinstance(found, Exception):
@@ -354,7 +358,7 @@ class Transfers:
             return
         self._next = max(self._next, *(number + 1 for number in found), 1) if found else self._next
         for number in found:
-            self._let_go(number)
+            self.let_go(number)
         missing = [number for number in self._references if number not in found]
         if missing:
             self._core.event(

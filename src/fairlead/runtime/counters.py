@@ -123,6 +123,11 @@ class MessageManagerCounter(Counter):
     RECOVERY_NS = 32, "How long reading the journal took at the newest start."
     WORK_WAITING = 33, "1 while something waits to be done; with LOOP_PROGRESS standing still the process is frozen."
     EVENTS_DROPPED = 34, "Event log lines dropped because the log could not keep up."
+    GROUPS_UP = 35, "Of an agent, which stands in a message manager's place: groups it is linked to now."
+    INTERRUPTIONS = 36, "Of an agent: times the links to a group were lost."
+    CHOKES = 37, "Of an agent: times managers were not read because a group's node did not keep up."
+    BYTES_IN = 38, "Of an agent: bytes passed on to groups unread."
+    BYTES_OUT = 39, "Of an agent: bytes passed on to managers."
 
 
 COUNTERS: dict[str, type[Counter]] = {

@@ -61,7 +61,7 @@ class Plumbing:
                 "dispatched": fds[f"dispatched-{index}"],
                 f"dispatch-{index}": fds[f"dispatch-{index}"],
             }
-        if role == "message-manager":
+        if role in ("message-manager", "agent"):
             return {}  # it listens for managers by itself: nothing of it has to outlive it
         return {**self._named("listen-"), **self._named("dispatch-"), **self._named("dispatched-")}
 

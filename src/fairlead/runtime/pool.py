@@ -26,6 +26,8 @@ from fairlead.runtime.rundir import ChildNote, write_note
 
 REPLACED_LIVE = ("router", "dispatcher")
 MESSAGE_MANAGER = "message-manager"
+AGENT = "agent"  # in its place on a client manager's node of a cluster
+KEEPS_MESSAGES = (MESSAGE_MANAGER, AGENT)
 SETTLE_S = 0.02
 STOP_S = 5.0
 FLUSH_S = 30.0  # what a message manager has for its last flush
@@ -98,9 +100,11 @@ class Pool:
         self.stopping = False
         self.children: dict[int, Child] = {}
         self.adoptable: dict[int, ChildNote] = {}
-        self.posts: dict[str, Post] = {role: Post(role, 0, python) for role in (*REPLACED_LIVE, MESSAGE_MANAGER)}
+        self.messages = Post(AGENT if config.agent else MESSAGE_MANAGER, 0, python)
+        self.posts: dict[str, Post] = {role: Post(role, 0, python) for role in REPLACED_LIVE}
+        self.posts[self.messages.role] = self.messages
         if not config.messages.enabled:
-            self.posts[MESSAGE_MANAGER].halted = "switched off by [messages] enabled"
+            self.messages.halted = "switched off by [messages] enabled"
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
     # --- Filling posts --------------------------------------------------------------------------------------------
@@ -326,7 +330,7 @@ class Pool:
             self.fill_all()
 
     def _is_served(self, post: Post) -> bool:
-        if post.role == MESSAGE_MANAGER and post.halted:
+        if post is self.messages and post.halted:
             return True  # the server does what it can without
         return post.active is not None and post.active.ready_s > 0
 
@@ -419,7 +423,7 @@ class Pool:
         child.state = "stopping"
         if not child.send("stop"):
             child.kill()
-        patience_s = FLUSH_S if child.role == MESSAGE_MANAGER else STOP_S
+        patience_s = FLUSH_S if child.role in KEEPS_MESSAGES else STOP_S
         self._loop.call_after(patience_s, lambda: child.kill() if child.pid in self.children else None)
 
     # --- Notes ----------------------------------------------------------------------------------------------------

@@ -471,6 +471,7 @@ class Config(Struct, frozen=True, kw_only=True):
     security: Security = Security()
     log: Log = Log()
     destinations: dict[str, Destination] = {}
+    agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
 
 

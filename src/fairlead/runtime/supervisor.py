@@ -34,7 +34,7 @@ from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
 from fairlead.runtime.plumbing import Plumbing
-from fairlead.runtime.pool import MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
+from fairlead.runtime.pool import KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
@@ -51,7 +51,7 @@ ADOPTION_S: Final = 2.0
 WATCH_S: Final = 0.5
 STOP_S: Final = 5.0
 UPDATES_KEPT: Final = 100
-STOPPED_LAST: Final = (MESSAGE_MANAGER, "router")  # after those who speak with clients, in this order
+STOPPED_LAST: Final = (*KEEPS_MESSAGES, "router")  # after those who speak with clients, in this order
 EXIT_OK, EXIT_HALTED, EXIT_CONFIG = 0, 1, 2
 
 
@@ -281,7 +281,7 @@ class Supervisor:
             waits = work[role] and child is not None and child.state == "active"
             if watch.look(progress[role], waits, now_s) and child is not None:
                 self._kill_frozen(child)
-        child = self._pool.posts[MESSAGE_MANAGER].active
+        child = self._pool.messages.active
         if child is not None and child.ready_s and child.state == "active":
             # It turns its wheel whether it has work or not; before it is ready it reads its journal.
             turns = self._peek.counters(MESSAGE_MANAGER).get(MessageManagerCounter.LOOP_PROGRESS)
@@ -383,7 +383,7 @@ class Supervisor:
 
     def _ask_message_manager(self, asker: Asker, question: dict[str, Any]) -> None:
         """Pass an administration command on; the same handlers as behind `_ADMIN` answer it (CLU-185)."""
-        child = self._pool.posts[MESSAGE_MANAGER].active
+        child = self._pool.messages.active
         if child is None or not child.ready_s:
             raise ConfigError("There is no message manager in service.")
         args = question.get("args") or {}
@@ -401,21 +401,22 @@ class Supervisor:
         return str(Path(found).absolute())
 
     def _update(self, asker: Asker, component: str, python: str | None) -> None:
+        messages = self._pool.messages
         names = {
             "router": ["router"],
             "dispatcher": ["dispatcher"],
-            MESSAGE_MANAGER: [MESSAGE_MANAGER],
+            messages.role: [messages.role],
             "managers": [f"manager {i}" for i in range(self._note.managers)],
         }
         names["all"] = names["router"] + names["dispatcher"] + names["managers"]
-        if self._pool.posts[MESSAGE_MANAGER].active is not None:
-            names["all"] += names[MESSAGE_MANAGER]
+        if messages.active is not None:
+            names["all"] += names[messages.role]
         if component == "supervisor":
             self._begin_reexec(asker, python)
             return
         if component not in names:
             raise ConfigError(
-                f"There is no component {component!r}; choose router, dispatcher, managers, {MESSAGE_MANAGER} or all."
+                f"There is no component {component!r}; choose router, dispatcher, managers, {messages.role} or all."
             )
         if component == MESSAGE_MANAGER and not self._config.messages.enabled:
             raise ConfigError("This server has no message manager: [messages] enabled is false.")
@@ -458,7 +459,7 @@ class Supervisor:
                 asker.refuse("A manager's clients move to another manager, and there is only one; start two or more.")
                 return
             Moving(self._pool, self._loop, post, python, time.time_ns(), True, on_decided)
-        elif role == MESSAGE_MANAGER:
+        elif role in KEEPS_MESSAGES:
             Restarting(self._pool, self._loop, post, python, time.time_ns(), on_decided)
         else:
             Replacing(self._pool, self._loop, post, python, time.time_ns(), on_decided)
@@ -543,7 +544,7 @@ class Supervisor:
         )
 
     def _messages_status(self, counters: dict[str, int]) -> dict[str, Any]:
-        settings, post = self._config.messages, self._pool.posts[MESSAGE_MANAGER]
+        settings, post = self._config.messages, self._pool.messages
         state = post.active.state if post.active is not None else f"none: {post.halted}" if post.halted else "none"
         return {"enabled": settings.enabled, "state": state, "sync": settings.sync, **counters}
 

@@ -5,10 +5,25 @@
     with Server() as server:
         ...  # server.url is where it listens
 
-It is the same `fairlead serve`, with the same processes, on a port of its own; nothing is simulated. With pytest there
-are fixtures as well: `fairlead_server`, `fairlead_connection` and `fairlead_sync` (`fairlead.testing.plugin`).
+`Cluster` is the same for several nodes that survive each other's loss. It is the same `fairlead serve`, with the same
+processes, on a port of its own; nothing is simulated. With pytest there are fixtures as well: `fairlead_server`,
+`fairlead_connection` and `fairlead_sync` (`fairlead.testing.plugin`).
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fairlead.testing.server import Server
 
-__all__ = ["Server"]
+if TYPE_CHECKING:
+    from fairlead.testing.cluster import Cluster
+
+__all__ = ["Cluster", "Server"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Cluster` is loaded when it is used: this package is loaded in every run of pytest."""
+    if name != "Cluster":
+        raise AttributeError(name)
+    from fairlead.testing.cluster import Cluster
+
+    return Cluster

@@ -9,9 +9,7 @@ it again.
 from __future__ import annotations
 
 import gc
-import math
 import os
-import secrets
 import select
 import socket
 import sys
@@ -19,52 +17,31 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.cluster import ids, records
-from fairlead.cluster.core import Core
-from fairlead.cluster.describe import Describer
-from fairlead.cluster.edge.bulk import BulkReader
+from fairlead.cluster.edge.engine import Engine, Identity, faults_of, now_ms
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.figures import Figures
-from fairlead.cluster.edge.large import SideFiles
-from fairlead.cluster.edge.offers import Offers
-from fairlead.cluster.edge.upkeep import Upkeep
-from fairlead.cluster.edge.wiring import Wire
+from fairlead.cluster.edge.wiring import Wire, socket_name
 from fairlead.cluster.edge.workers import Workers, threads_for
 from fairlead.cluster.options import Options
-from fairlead.cluster.outgoing import encode_json
-from fairlead.cluster.recovery import Recovery
 from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
-from fairlead.journal.edge.journal import Journal
-from fairlead.journal.edge.opening import Recovery as Found
-from fairlead.journal.edge.options import Faults
-from fairlead.journal.edge.options import Options as JournalOptions
-from fairlead.journal.edge.spill import Spill
 from fairlead.journal.faults import JournalFailed, JournalRefused
-from fairlead.journal.index import Pool
 from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters
 from fairlead.runtime.rundir import listen_unix
-from fairlead.runtime.version import VERSION
 from fairlead.store import layout
 from fairlead.store.edge.segment import open_segment
 from fairlead.store.memory import MODE
 
-SAFETY_TICK_MS: Final = 250
+SAFETY_TICK_S: Final = 0.25
 COUNT_S: Final = 0.02
 UPKEEP_S: Final = 0.2
 EVENTS_MAX: Final = 64  # of one turn
 SWITCH_S: Final = 0.0005  # what a thread of ours may keep the loop waiting for the interpreter
-LINGER_S: Final = 0.002  # records nobody waits for are written with those of somebody who does, or after this time
 SOCKET_BYTES: Final = 1 << 20
 STOP_S: Final = 4.0
 LINKS_S: Final = 1.0  # for the links of all managers, at the beginning
 EXIT_FAILED: Final = 1
-
-
-def socket_name(index: int) -> str:
-    """The socket managers connect to, in the run directory."""
-    return f"mm-{index}.sock"
 
 
 def run(control: Control, start: Start) -> int:
@@ -109,89 +86,48 @@ class MessageManager:
         self._more = False
         self._stale = True  # the counters are behind
         self._stop_s = 0.0
-        self._linger_s = 0.0  # until then; 0: nothing does
         self._counted_s = self._kept_up_s = 0.0
         self._gate: socket.socket | None = None
         self._workers: Workers | None = None
         self._events: EventLog | None = None
-        self._journal: Journal | None = None
+        self._engine: Engine | None = None
 
     # --- Beginning ------------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Read the journal and build the state; nobody is served before that is done."""
         began_ns = time.monotonic_ns()
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._workers = Workers(threads_for(self._options.pool_threads))
         self._events = EventLog(self._data / "log")
-        large = SideFiles(self._home / "large")
-        journal, found = Journal.open(self._home / "journal", self._journal_options())
-        self._journal = journal
-        self.core = Core(
-            journal,
-            self,
+        identity = Identity(site=self._config.messages.site_id, port=self._port())
+        self._engine = engine = Engine(
+            self._home,
             self._options,
-            large,
-            now_ms=now_ms(),
-            pool=Pool(Spill(self._home)),
-            reader=BulkReader(journal),
+            identity,
+            self._workers,
+            self._events,
+            self._control.log,
+            faults=faults_of(self._config.messages.faults),
         )
-        recovery = Recovery(self.core)
-        recovery.restore(found.blobs())
-        recovery.place(found.entries())
-        recovery.replay(found.records(), lambda text: self._control.log("info", text))
-        self._node = ids.Node("127.0.0.1", self._config.messages.site_id, self._port(), time.time(), recovery.start)
-        self._generators = {kind.name.lower(): ids.Generator(self._node, kind) for kind in ids.Kind}
-        self.core.epoch = found.epoch + 1
-        journal.epoch = self.core.epoch
-        self.core.append(records.START, encode_json(self._beginning(journal)))
-        recovery.finish()
-        self.core.create_well_known()
+        found = engine.open()
+        journal = engine.journal
+        engine.build()
+        self.core = engine.core
+        engine.read_all(found)
+        engine.begin(found.epoch + 1)
         self._create_configured()
-        self._report(found)
-        self._upkeep = Upkeep(self.core, journal, self._node.start)
-        Offers(self.core, journal, self._upkeep, self._events, self._home / "large")
+        engine.report(found)
+        engine.keep(lambda: self.core.on_safe(journal.collect()))
         took_ns = time.monotonic_ns() - began_ns
         self._figures.recovered(took_ns)
         depth = sum(one.depth for one in self.core.destinations.values())
         self._control.log(
             "info",
-            f"message manager read {recovery.records:,} records in {took_ns / 1e9:.2f} s: "
+            f"message manager read {engine.recovery.records:,} records in {took_ns / 1e9:.2f} s: "
             f"{len(self.core.names)} destinations, {depth:,} messages",
         )
         self._watch(journal.fd, self._on_journal)
         self._watch(self._workers.fd, self._workers.collect)
         self._listen()
-
-    def _beginning(self, journal: Journal) -> dict[str, Any]:
-        return {
-            "epoch": self.core.epoch,
-            "store": journal.store_id.hex(),
-            "software": VERSION,
-            "ms": self.core.now_ms,
-            "start": self._node.start,
-            "group": self.core.group,
-        }
-
-    def _report(self, found: Found) -> None:
-        """Say what the journal has lost, with its place, and what a power failure cut off (CLU-114)."""
-        for finding in found.damage:
-            self._control.log("error", f"journal: {finding}")
-            self.core.event("error", "journal-damage", str(finding), segment=finding.segment, offset=finding.offset)
-        if found.torn is not None:
-            self._control.log("warning", f"journal: {found.torn}")
-            self.core.event("warning", "journal-torn", str(found.torn))
-
-    def _journal_options(self) -> JournalOptions:
-        options = self._options
-        return JournalOptions(
-            segment_bytes=options.segment_bytes,
-            cache_bytes=options.cache_bytes,
-            quota_bytes=options.quota_bytes,
-            sync=options.sync == "always",
-            describe=Describer(),
-            faults=faults_of(self._config.messages.faults),
-            clock_ms=now_ms,
-        )
 
     def _port(self) -> int:
         """A port this server holds open, to tell it from others of the host in its ids (CLU-89)."""
@@ -221,25 +157,11 @@ class MessageManager:
         self._poll.register(fd, select.EPOLLIN)
         self._on_readable[fd] = action
 
-    # --- World: what only an edge can do ----------------------------------------------------------------------------
-    def work(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        assert self._workers is not None
-        self._workers.work(job, lambda result: self.core.carry_out(lambda: then(result)))
-
-    def token(self) -> bytes:
-        return secrets.token_bytes(32)
-
-    def new_id(self, kind: str) -> bytes:
-        return self._generators[kind].next(self.core.now_ms / 1000)
-
-    def log(self, record: dict[str, Any]) -> None:
-        assert self._events is not None
-        self._events.write(record)
-
     # --- The loop -------------------------------------------------------------------------------------------------
     def serve(self) -> int:
         """Tell that we are ready, then turn until it is over."""
-        self._submit(time.monotonic())
+        assert self._engine is not None
+        self._engine.submit(time.monotonic())
         self._watch_control()
         self._await_links(time.monotonic() + LINKS_S)
         self._control.send("ready")
@@ -257,7 +179,8 @@ class MessageManager:
     def _turn(self) -> None:
         events = self._poll.poll(self._patience_s(), EVENTS_MAX)
         began_s = time.monotonic()
-        core = self.core
+        core, engine = self.core, self._engine
+        assert engine is not None
         core.on_time(now_ms())
         for fd, what in events:
             wire = self._wires.get(fd)
@@ -267,7 +190,7 @@ class MessageManager:
                 self._on_readable[fd]()
         self._more = core.run()
         core.finish()
-        self._submit(began_s)
+        engine.submit(began_s)
         for wire in self._read:
             wire.settle()
         self._read.clear()
@@ -275,9 +198,9 @@ class MessageManager:
             if wire.link.out and not wire.waits:
                 self._write(wire)
         now_s = time.monotonic()
-        if now_s - self._kept_up_s >= UPKEEP_S or self._upkeep.is_busy:
+        if now_s - self._kept_up_s >= UPKEEP_S or engine.upkeep.is_busy:
             self._kept_up_s = now_s
-            self._upkeep.step(now_s)
+            engine.upkeep.step(now_s)
         if self._control.lost and self._control.tick(now_s):
             self._watch_control()
         if events:
@@ -285,39 +208,19 @@ class MessageManager:
             self._figures.turn(now_s - began_s)
         if now_s - self._counted_s >= COUNT_S:
             self._counted_s, self._stale = now_s, False
-            assert self._journal is not None
             assert self._events is not None
-            self._figures.count(now_s, self.core, self._journal, self._upkeep, self._events)
+            self._figures.count(now_s, self.core, engine.journal, engine.upkeep, self._events)
 
     def _patience_s(self) -> float:
-        if self._more or self.core.bulk.scans.has_more:
+        if self._more:
             return 0.0
-        most_ms = 20 if self._stale or self._upkeep.is_busy or self._stop_s else SAFETY_TICK_MS
-        if self._linger_s:
-            left_s = self._linger_s - time.monotonic()
-            if left_s > 0:  # else a write is under way, and its end will wake us
-                most_ms = min(most_ms, math.ceil(left_s * 1000))
-        next_ms = self.core.timers.next_ms
-        if next_ms is not None:
-            most_ms = max(0, min(most_ms, next_ms - now_ms()))
-        return most_ms / 1000
-
-    def _submit(self, now_s: float) -> None:
-        journal = self._journal
-        assert journal is not None
-        if not journal.lingers:
-            self._linger_s = 0.0
-        elif not self._linger_s:
-            self._linger_s = now_s + LINGER_S
-        journal.submit(patiently=now_s < self._linger_s)
-        if journal.full:
-            self.core.flow.store_full(journal.full)
-        else:
-            self.core.flow.store_room()
+        assert self._engine is not None
+        most_s = 0.02 if self._stale or self._engine.upkeep.is_busy or self._stop_s else SAFETY_TICK_S
+        return self._engine.patience_s(most_s, time.monotonic())
 
     def _on_journal(self) -> None:
-        journal = self._journal
-        assert journal is not None
+        assert self._engine is not None
+        journal = self._engine.journal
         self.core.on_safe(journal.collect(patiently=True))
         loaded = journal.loaded()
         if loaded:
@@ -413,27 +316,9 @@ class MessageManager:
         if self._gate is not None:
             self._gate.close()
             self._gate_path.unlink(missing_ok=True)
-        if self._journal is not None:
-            self._journal.close()
+        if self._engine is not None:
+            self._engine.close()
         if self._events is not None:
             self._events.close()
         if self._workers is not None:
             self._workers.close()
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def faults_of(text: str) -> Faults | None:
-    """The test switch: `name=value` pairs of the journal's `Faults`, joined by commas."""
-    if not text:
-        return None
-    faults = Faults()
-    for pair in text.split(","):
-        name, _, value = pair.partition("=")
-        try:
-            setattr(faults, name.strip(), type(getattr(faults, name.strip()))(value))
-        except (AttributeError, ValueError):
-            raise ConfigError(f"[messages] faults: {pair!r} is not a fault of the journal.") from None
-    return faults

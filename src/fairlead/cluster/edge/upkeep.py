@@ -8,10 +8,11 @@ again, a few at a time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.cluster.core import Core
-from fairlead.cluster.recovery import Checkpoint
+from fairlead.cluster.recovery import Checkpoint, Recovery
 from fairlead.journal.edge.checkpoint import Checkpoint as Sheet
 from fairlead.journal.edge.journal import Journal
 
@@ -25,10 +26,19 @@ FULL_SHARE: Final = 0.9  # the same when the disk is full: any room is worth it
 class Upkeep:
     """Driven by the loop with `step`."""
 
-    def __init__(self, core: Core, journal: Journal, start: int) -> None:
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        recovery: Recovery,
+        collect: Callable[[], None],
+        reserve: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._core = core
         self._journal = journal
-        self._start = start
+        self._recovery = recovery  # knows the newest start of a node
+        self._collect = collect  # takes in what the journal's threads have done
+        self._reserve = reserve  # the oldest record somebody else will want to have
         self._taking: Checkpoint | None = None
         self._sheet: Sheet | None = None
         self._began_s = 0.0
@@ -65,10 +75,11 @@ class Upkeep:
         if now_s - self._reclaimed_s >= RECLAIM_S:
             self._reclaimed_s = now_s
             core = self._core
-            pinned = core.transactions.oldest()
-            self.reclaimed += self._journal.reclaim(core.manager.is_live, pinned, core.stages.needs)
-        if self._taking is not None:
-            return  # its parts must not be moved while a checkpoint notes where they are
+            open_ = self._recovery.oldest_hidden() if core.follows else core.transactions.oldest()
+            pinned = min((index for index in (open_, self._reserve()) if index is not None), default=None)
+            self.reclaimed += self._journal.reclaim(core.manager.is_live, pinned, core.needs)
+        if self._taking is not None or self._core.follows:
+            return  # its parts must not be moved while a checkpoint notes where they are; who follows writes nothing
         if self._sparse:
             self._compact()
         elif now_s - self._compacted_s >= COMPACT_S or (self._journal.full and now_s - self._compacted_s >= 1.0):
@@ -95,12 +106,12 @@ class Upkeep:
         except (ValueError, OSError) as error:
             self.failed = str(error)
             return
-        self._taking = Checkpoint(self._core, self._sheet, self._start)
+        self._taking = Checkpoint(self._core, self._sheet, self._recovery.start)
 
     def _look_at_sheet(self) -> None:
         sheet = self._sheet
         assert sheet is not None
-        self._core.on_safe(self._journal.collect())  # where nothing is written, nothing else lets it go on
+        self._collect()  # where nothing is written, nothing else lets it go on
         if sheet.done:
             self.checkpoints += 1
             self.failed = ""

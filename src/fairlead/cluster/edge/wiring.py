@@ -7,18 +7,25 @@ next read gets a fresh one.
 from __future__ import annotations
 
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fairlead.cluster.core import Core
 from fairlead.cluster.demux import LINK_FRAME_MAX
 from fairlead.cluster.demuxing import scan
 from fairlead.cluster.outgoing import Link
 from fairlead.wire.durable import ENVELOPE
 
+if TYPE_CHECKING:
+    from fairlead.cluster.core import Core
+
 BUFFER_BYTES: Final = 512 * 1024
 LARGE_BUFFER_BYTES: Final = 2 * LINK_FRAME_MAX
 PIECES_MAX: Final = 1000  # of one sendmsg; the kernel takes 1,024
 TURN_BYTES_MAX: Final = 8 << 20
+
+
+def socket_name(index: int) -> str:
+    """The socket managers connect to, in the run directory."""
+    return f"mm-{index}.sock"
 
 
 class Wire:

@@ -16,7 +16,7 @@ class Batch:
     first: int  # index of the first
     previous: int  # epoch of the record before the first; 0 if there is none
     epochs: tuple[tuple[int, int], ...]  # runs: count, epoch
-    data: bytes
+    data: bytes | memoryview  # a view is good until the call that brought it returns
 
     @property
     def count(self) -> int:
