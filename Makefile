@@ -8,13 +8,15 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 JOBS   ?= 2
+SEED   ?= 1
+SEEDS  ?= 1
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint types pure build bench soak soak-durable reconcile-scale docs clean
+.PHONY: help run test test-long lint types pure build bench soak soak-durable reconcile-scale simulate docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +59,9 @@ soak-durable: $(BUILT)  ## kill -9 and power loss under mixed durable load; ARGS
 
 reconcile-scale: $(STAMP)  ## 20 million messages with planted faults: all found, none invented; ARGS="--rows 50_000_000"
 	$(BIN)/python -m tests.pipeline.planting --rows 20_000_000 $(ARGS)
+
+simulate: $(STAMP)  ## a group under faults in virtual time; SEED=1 SEEDS=500, ARGS="--wild-clocks"
+	$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
 soak-pipeline: $(BUILT)  ## Spark, its tasks and its server killed under streaming queries; ARGS="--seed 1 --rounds 20"
 	$(BIN)/python -m tests.pipeline.crashing $(ARGS)

@@ -7,8 +7,11 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import msgspec
+
+from fairlead.cluster.configuration.types import BusSpec, ClusterConfig, ClusterSettings, GroupSpec, NodeConfig
 from fairlead.cluster.parameters import Parameters
 from fairlead.errors import CODES
 from fairlead.runtime.settings import SECTIONS, SETTINGS, Destination
@@ -95,8 +98,61 @@ def configuration_page() -> str:
         "|---|---|---|",
         *destination_rows(),
         "",
+        *cluster_part(),
     ]
     return "\n".join(lines)
+
+
+def cluster_part() -> list[str]:
+    """The three files of a node in a cluster."""
+    parts = [
+        "# In a cluster",
+        "",
+        "A node of a cluster has three files ([operating.md](operating.md#a-cluster)). A key in the wrong one is",
+        "refused, with the name of the one it belongs in. `fairlead cluster init` and `fairlead node init` write them;",
+        "`fairlead node check` judges them.",
+        "",
+        "| file | class | the same on all nodes | changed |",
+        "|---|---|---|---|",
+        "| `cluster.toml` | essential | byte by byte; a node with another one does not start | while no node runs |",
+        "| `settings.toml` | acquirable | yes; a node that was away takes it from the others | online, with "
+        "`fairlead cluster set` |",
+        "| `node.toml` | this node's own | no | with a restart of the node |",
+        "",
+    ]
+    for title, struct in (
+        ("`cluster.toml`", ClusterConfig),
+        ("`cluster.toml`: `[[buses]]`", BusSpec),
+        ("`settings.toml`", ClusterSettings),
+        ("`settings.toml`: `[[groups]]`", GroupSpec),
+        ("`node.toml`", NodeConfig),
+    ):
+        sentence = (struct.__doc__ or "").strip().removeprefix(f"{title}: ")
+        parts += [f"## {title}", "", sentence[0].upper() + sentence[1:], ""]
+        parts += ["| key | default | meaning, and what moving it costs |", "|---|---|---|", *struct_rows(struct), ""]
+    parts += [
+        "Not allowed in a cluster, since they are said elsewhere: `messages.enabled` and `messages.site_id` in",
+        "`settings.toml`; `server.data` and `security.users` in `node.toml`.",
+        "",
+    ]
+    return parts
+
+
+def struct_rows(struct: type[msgspec.Struct]) -> list[str]:
+    hints = get_type_hints(struct, include_extras=True)
+    rows = []
+    for field in msgspec.structs.fields(struct):
+        metas = [meta for meta in get_args(hints[field.name])[1:] if isinstance(meta, msgspec.Meta)]
+        description = next((meta.description for meta in reversed(metas) if meta.description), "")
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if default is msgspec.NODEFAULT:
+            text = "must be set"
+        elif isinstance(default, msgspec.Struct):
+            text = "its defaults"
+        else:
+            text = shown(msgspec.to_builtins(default))
+        rows.append(f"| `{field.name}` | {text} | {description} |")
+    return rows
 
 
 def destination_rows() -> list[str]:

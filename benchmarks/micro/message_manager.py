@@ -121,9 +121,9 @@ def measure(data: Path, batch: int, size: int, cycles: int) -> tuple[float, floa
     order, stored, warm = 1, 0, cycles // 10 + 1
     for cycle in range(warm + cycles):
         if cycle == warm:
-            assert manager._journal is not None
+            assert manager._engine is not None
             spent = turns = 0.0
-            synced = manager._journal.syncs
+            synced = manager._engine.journal.syncs
         first = cycle * batch + 1
         head = durable.STORE_HEAD.pack(batch, 0, 1, session["ids"][0] + first - 1)
         sending.send(1, durable.KIND_STORE, number=producer, correlation=first, body=head + entries)
@@ -141,7 +141,7 @@ def measure(data: Path, batch: int, size: int, cycles: int) -> tuple[float, floa
         taking.send(1, durable.KIND_SETTLE, number=consumer, peer=cycle + 1, flags=flags, body=items)
         order += batch
         turn()
-    result = spent / cycles * 1e6, turns / cycles, (manager._journal.syncs - synced) / cycles  # type: ignore[union-attr]
+    result = spent / cycles * 1e6, turns / cycles, (manager._engine.journal.syncs - synced) / cycles  # type: ignore[union-attr]
     sending.sock.close()
     taking.sock.close()
     manager.close()

@@ -290,6 +290,7 @@ class Manager:
         except FairleadError as error:
             self._control.log("error", f"The users file was not read again: {error}")
             return
+        self._anonymous = configuring.anonymous_allowed(self._config)  # the first users file may just have come
         for member in self._road.reload(self._rules()):
             # It comes back, resumes its sessions, and hears which of its consumers and producers it may not have.
             last = error_frame("not-allowed", "A right was withdrawn; connect again.")
