@@ -34,7 +34,6 @@ class Changes:
         self.took_part = took_part
         self.since_s = member.now_s
         self._alive_s: dict[str, float] = {}  # when a store last reported
-        self._dead: set[str] = set()  # nodes said to be dead, and not heard of since
         self._marks: dict[str, tuple[int, float]] = {}  # a place to reach, and since when
         self._slow: set[str] = set()
         self._wanted: deque[tuple[str | None, str | None]] = deque()  # votes to add, to remove
@@ -57,10 +56,6 @@ class Changes:
     def heard_from(self, store: str, upto: int) -> None:
         self.match[store] = max(upto, self.match.get(store, 0))
         self._alive_s[store] = self.member.now_s
-        self._dead.discard(node_of(store))
-
-    def lost(self, node: str) -> None:
-        self._dead.add(node)
 
     def look_for_slow(self) -> None:
         """Too slow is who has not stored after `removal_s` what was there at its beginning."""
@@ -76,7 +71,7 @@ class Changes:
 
     def _is_silent(self, store: str) -> bool:
         member, settings, node = self.member, self.member.settings, node_of(store)
-        if node not in member.peers or node in self._dead or store in self._slow:
+        if node not in member.peers or node in member.lost or store in self._slow:
             return True
         alive_s = self._alive_s.get(store)
         if alive_s is None and store not in self.took_part:
@@ -106,7 +101,7 @@ class Changes:
     def _may_enter(self, store: str) -> bool:
         member = self.member
         node = node_of(store)
-        if node not in member.peers or node in self._dead or node == member.node:
+        if node not in member.peers or node in member.lost or node == member.node:
             return False
         if member.now_s - self._alive_s.get(store, NEVER) > member.settings.removal_s / 2:
             return False

@@ -104,10 +104,6 @@ class Leading(Changes):
         if joined.epoch == self.epoch:
             self.took_part |= {joined.store}
 
-    def on_dead(self, node: str) -> None:
-        self.lost(node)
-        self.consider_change()
-
     def pump(self) -> None:
         for node in sorted(self.feeds):
             self._pump(node, self.feeds[node])

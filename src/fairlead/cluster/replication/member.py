@@ -73,6 +73,7 @@ class Member:
         self.safe = max(0, log.first - 1) if loaded else 0
         self.serving = False
         self.waiting: Waiting | None = None
+        self.lost: set[str] = set()  # nodes said to be dead, and not heard of since
         self.following = Following(self)
         self.candidacy: Candidacy | None = None
         self.leading: Leading | None = None
@@ -133,6 +134,7 @@ class Member:
 
     def on_message(self, sender: str, message: m.Message, now_s: float) -> None:
         self.now_s = now_s
+        self.lost.discard(sender)
         match message:
             case m.Append():
                 self.following.on_append(sender, message)
@@ -182,8 +184,9 @@ class Member:
     def on_dead(self, node: str, start: int, now_s: float) -> None:
         """That process is dead, or gone from the view: who follows it stands at once, who leads it removes it."""
         self.now_s = now_s
+        self.lost.add(node)
         if self.leading:
-            self.leading.on_dead(node)
+            self.leading.consider_change()
         elif node == self.following.primary or node == self.following.bound_to:
             self.following.stand_soon()
         self._settle_down()
@@ -341,7 +344,7 @@ class Member:
             self.step_down("a higher epoch was promised")
             self.following.contact_s = self.now_s - self.rng.uniform(0, self.settings.detection_s)
         if self.candidacy and epoch >= self.candidacy.epoch:
-            self.withdraw(self.rng.uniform(0.5, 3) * self.settings.retry_s)
+            self.withdraw(self.rng.uniform(0.25, 1.5) * self.settings.retry_s)
 
     def _settle_down(self) -> None:
         """Tell of what has changed with this call."""
