@@ -52,7 +52,7 @@ class Hosted:
         self.handing_to = ""  # a node
         self.strange = 0  # messages that were none
         self.scrubbing: Scrub | None = None
-        self._port, self._settle_port = f"member:{group}", f"settle:{group}"
+        self._port, self._ballot_port, self._settle_port = f"member:{group}", f"ballot:{group}", f"settle:{group}"
         self._stepped_down = False  # the core still has what may be undone
         self._appended = 0
         self._tick_s = self._kept_s = self._tidied_s = self._fed_s = 0.0
@@ -91,6 +91,7 @@ class Hosted:
             start=around.start,
         )
         bus.listen(self._port, self._on_message)
+        bus.listen(self._ballot_port, self._on_message)
         bus.listen(self._settle_port, self._on_settle)
         self._after()
 
@@ -399,6 +400,7 @@ class Hosted:
         self._road.close()
         self._side.close()
         self.around.bus.deaf(self._port)
+        self.around.bus.deaf(self._ballot_port)
         self.around.bus.deaf(self._settle_port)
 
     # --- What can be asked ----------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class VoteBook:
 
 
 class Vote:
-    """One vote at work: listens on `voter:GROUP`."""
+    """One vote at work: listens on `voter:GROUP`. Its answers have a port of their own, which is relayed between buses."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Vote:
     ) -> None:
         self._bus = bus
         self._clock_s = clock_s
-        self._port = f"voter:{group}"
+        self._port, self._answers = f"voter:{group}", f"ballot:{group}"
         ballot, self._write = book.open(group, founding)
         self.machine = Voter(group, ballot.identity, ballot.notes, settings, clock_s(), founding=founding)
         self.strange = 0  # messages that were none
@@ -119,7 +119,7 @@ class Vote:
             machine.notes_dirty = False
         out, machine.out = machine.out, []
         for send in out:
-            self._bus.send(send.node, send.port, encode(send.message))
+            self._bus.send(send.node, self._answers, encode(send.message))
 
     def facts(self) -> dict[str, Any]:
         return dict(self.machine.facts(self._clock_s()))

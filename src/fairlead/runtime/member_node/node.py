@@ -121,21 +121,8 @@ class Node:
         """Vote and host as these settings say; also when they have changed."""
         plan = self.plan = Plan(self.plan.node, self.plan.cluster, settings)
         node = plan.node
-        around = self._around = Surroundings(
-            node=node.name,
-            start=self.start,
-            bus=self.bus,
-            workers=self.workers,
-            events=self.events,
-            identity=plan.identity(),
-            options=Options.of(settings.messages),
-            settings=plan.member_settings(),
-            founding=plan.founding(),
-            faults=faults_of(settings.messages.faults),
-            say=self._say,
-            watch=self.poller.watch,
-            forget=self.poller.forget,
-        )
+        around = self._around = self._around or self._surroundings()
+        around.options, around.settings = Options.of(settings.messages), plan.member_settings()
         for group in settings.groups:
             if node.vote and group.name not in self.votes:
                 vote = Vote(self.bus, group.name, self.book, around.settings, around.founding, around.clock_s)
@@ -151,6 +138,24 @@ class Node:
                 self.hosts[name].configure(peers, settings.min_copies, settings.strict_copies)
             elif name not in self.failed and name not in self._opening:
                 self._host(group, around)
+
+    def _surroundings(self) -> Surroundings:
+        plan = self.plan
+        return Surroundings(
+            node=plan.node.name,
+            start=self.start,
+            bus=self.bus,
+            workers=self.workers,
+            events=self.events,
+            identity=plan.identity(),
+            options=Options.of(plan.settings.messages),
+            settings=plan.member_settings(),
+            founding=plan.founding(),
+            faults=faults_of(plan.settings.messages.faults),
+            say=self._say,
+            watch=self.poller.watch,
+            forget=self.poller.forget,
+        )
 
     def _host(self, group: GroupSpec, around: Surroundings) -> None:
         """Read a member's journal in a thread, so that nobody takes us for lost meanwhile; then take part."""
