@@ -24,6 +24,8 @@ def test_a_server_is_named_by_its_directory_or_its_local_url(tmp_path: Path, mon
         run_directory(server="fairlead://localhost:7555")
     rundir.write_port_note(7400, rundir.PortNote("/d", "/d/run", 1))
     assert run_directory() == run_directory(server="fairlead://127.0.0.1") == Path("/d/run")
+    several = "fairlead://example.com:7400,127.0.0.1:7556,127.0.0.1:7400"
+    assert run_directory(server=several) == Path("/d/run"), "of a cluster's addresses the one that is here"
 
 
 def test_nobody_there_is_one_sentence(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
+from fairlead.client import target
 from fairlead.errors import ConfigError, Unavailable
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.rundir import listen_unix, read_port_note, short_path
@@ -30,13 +30,14 @@ def run_directory(*, data: str | None = None, server: str | None = None) -> Path
     """Where the server meant has its sockets."""
     if data:
         return Path(data).expanduser().resolve() / "run"
-    url = urlsplit(server or f"fairlead://127.0.0.1:{DEFAULT_PORT}")
-    if (url.hostname or "") not in _LOCAL:
+    addresses = target.parse(server or f"fairlead://127.0.0.1:{DEFAULT_PORT}").addresses
+    ports = [address.port for address in addresses if address.host in _LOCAL and not address.path]
+    if not ports:
         raise ConfigError(f"{server} is not on this host; ask there, or name the data directory with --data.")
-    port = url.port or DEFAULT_PORT
-    note = read_port_note(port)
-    if note is None:
-        raise Unavailable(f"No server of yours is known on port {port} of this host; name it with --data DIR.")
+    notes = filter(None, map(read_port_note, ports))  # of a cluster's URL: the first node that is here
+    if (note := next(notes, None)) is None:
+        known = " or ".join(map(str, ports))
+        raise Unavailable(f"No server of yours is known on port {known} of this host; name it with --data DIR.")
     return Path(note.run)
 
 
