@@ -14,8 +14,9 @@ import msgspec
 from fairlead import topics
 from fairlead.broker import records
 from fairlead.broker.instructions import HEAD, Decision, Instruction, Stored, delete, error, error_frame, ok, one, plain
+from fairlead.broker.interest import LINK_TOPIC, LINK_TYPE, NAMED, SERVED, SUBSCRIBED
 from fairlead.broker.parties import Attachment
-from fairlead.broker.routing import RID_BASE, Routing
+from fairlead.broker.routing import NAME_MARK, RID_BASE, Routing
 from fairlead.errors import FairleadError
 from fairlead.store import layout
 from fairlead.wire import kinds
@@ -91,7 +92,8 @@ class Attendance:
             "resumed": bool(resuming),
         }  # fmt: skip
         frame = encode_frame(kinds.KIND_WELCOME, 0, 0, 0, 0, b"", b"", msgspec.json.encode(welcome))
-        return Decision([(records.LIVE, records.payload(facts))], [plain(attachment, frame)])
+        told = [] if resuming or f["type"] == LINK_TYPE else self.routing.interest.changed([(NAMED, name, 1)])
+        return Decision([(records.LIVE, records.payload(facts))], [plain(attachment, frame), *told])
 
     def _refuse(self, attachment: Attachment, code: str, text: str) -> Decision:
         """The client is told why, then its connection is closed; its GONE notice clears the rest up."""
@@ -121,7 +123,20 @@ class Attendance:
             if len(noted) >= ASKS_PER_DECISION:
                 return Decision(noted, told, again=True)
         noted.append((records.DETACH, records.payload({"uid": attachment.uid})))
-        return Decision(noted, told)
+        return Decision(noted, told + self._interest_gone(attachment))
+
+    def _interest_gone(self, attachment: Attachment) -> list[Instruction]:
+        """Links hear what this client was the last to want, or that another link is gone."""
+        interest = self.routing.interest
+        if attachment.uid in interest.links:
+            return interest.unlinked(attachment)
+        if not attachment.live:
+            return []
+        changes = [(SUBSCRIBED, pattern, -1) for pattern, _ in attachment.subscriptions.values()]
+        changes += [(SERVED, topic, -1) for topic in attachment.registrations.values()]
+        if attachment.type != LINK_TYPE:
+            changes.append((NAMED, f"{attachment.type}/{attachment.instance}", -1))
+        return interest.changed(changes)
 
     def _receiver_lost(self, rid: int, uid: int) -> Iterable[Instruction]:
         ask = self.routing.asks[rid]
@@ -154,15 +169,17 @@ class Attendance:
             if kind == kinds.KIND_SUBSCRIBE:
                 return self._subscribe(source, number, topic.decode(), bool(flags & kinds.FLAG_NO_LOCAL))
             if kind == kinds.KIND_REGISTER:
-                return self._register(source, number, topic.decode())
+                return self._register(source, number, topic.decode(), named=bool(flags & kinds.FLAG_NAMED))
         except UnicodeDecodeError:
             return Decision([], [error(source, "bad-topic", "A topic is UTF-8 text.", number=number)])
         except FairleadError as problem:
             return Decision([], [error(source, problem.code, str(problem), number=number)])
         if kind == kinds.KIND_UNSUBSCRIBE:
-            return self._drop(source, number, source.subscriptions, records.UNSUBSCRIBE, "subscription")
+            dropped = self._drop(source, number, source.subscriptions, records.UNSUBSCRIBE, "subscription")
+            return self._wanted_less(source, dropped, SUBSCRIBED, source.subscriptions.get(number, ("", False))[0])
         if kind == kinds.KIND_UNREGISTER:
-            return self._drop(source, number, source.registrations, records.UNREGISTER, "registration")
+            dropped = self._drop(source, number, source.registrations, records.UNREGISTER, "registration")
+            return self._wanted_less(source, dropped, SERVED, source.registrations.get(number, ""))
         if kind == kinds.KIND_CANCEL:
             return self._cancel(source, correlation)
         if kind == kinds.KIND_MOVE:
@@ -173,7 +190,8 @@ class Attendance:
         topics.validate_pattern(pattern)
         if number in source.subscriptions:
             return self._answer_bad(source, number, f"Subscription number {number} is in use.")
-        if len(source.subscriptions) >= self.terms.subscriptions_max:
+        is_link = source.uid in self.routing.interest.links  # it stands for many clients, each with its own limit
+        if len(source.subscriptions) >= self.terms.subscriptions_max and not is_link:
             text = f"A client may have {self.terms.subscriptions_max} subscriptions."
             return Decision([], [error(source, "too-many", text, number=number)])
         if not self.rules.allows(source.user, "subscribe", pattern):
@@ -181,13 +199,42 @@ class Attendance:
         if self.full:
             return self._answer_full(source, number)
         facts = {"uid": source.uid, "number": number, "pattern": pattern, "no_local": no_local}
-        return Decision([(records.SUBSCRIBE, records.payload(facts))], [ok(source, number)])
+        told = [ok(source, number)]
+        if pattern == LINK_TOPIC:
+            if source.type != LINK_TYPE or source.subscriptions or source.registrations:
+                text = f"A link has the type {LINK_TYPE} and subscribes to {LINK_TOPIC} before anything else."
+                return self._answer_bad(source, number, text)
+            told += self.routing.interest.linked(source)
+        elif not is_link:
+            told += self.routing.interest.changed([(SUBSCRIBED, pattern, 1)])
+        return Decision([(records.SUBSCRIBE, records.payload(facts))], told)
 
-    def _register(self, source: Attachment, number: int, topic: str) -> Decision:
+    def _wanted_less(self, source: Attachment, dropped: Decision, what: str, key: str) -> Decision:
+        if key == LINK_TOPIC and source.uid in self.routing.interest.links:
+            return Decision([], [error(source, "bad-request", "A link ends with its connection.")])
+        if dropped.records and source.uid not in self.routing.interest.links:
+            return dropped._replace(
+                instructions=[*dropped.instructions, *self.routing.interest.changed([(what, key, -1)])]
+            )
+        return dropped
+
+    def _register_name(self, source: Attachment, number: int, name: str) -> Decision:
+        """A link stands for a client of another server."""
+        if source.uid not in self.routing.interest.links:
+            return self._not_allowed(source, "register for the name of another client", number=number)
+        if number in source.registrations:
+            return self._answer_bad(source, number, f"Registration number {number} is in use.")
+        facts = {"uid": source.uid, "number": number, "topic": NAME_MARK + name}
+        return Decision([(records.REGISTER, records.payload(facts))], [ok(source, number)])
+
+    def _register(self, source: Attachment, number: int, topic: str, *, named: bool = False) -> Decision:
+        if named:
+            return self._register_name(source, number, topic)
         topics.validate_topic(topic)
         if number in source.registrations:
             return self._answer_bad(source, number, f"Registration number {number} is in use.")
-        if len(source.registrations) >= self.terms.registrations_max:
+        is_link = source.uid in self.routing.interest.links
+        if len(source.registrations) >= self.terms.registrations_max and not is_link:
             text = f"A client may have {self.terms.registrations_max} registrations."
             return Decision([], [error(source, "too-many", text, number=number)])
         if not self.rules.allows(source.user, "serve", topic):
@@ -195,7 +242,7 @@ class Attendance:
         if self.full:
             return self._answer_full(source, number)
         noted = [(records.REGISTER, records.payload({"uid": source.uid, "number": number, "topic": topic}))]
-        told = [ok(source, number)]
+        told = [ok(source, number), *([] if is_link else self.routing.interest.changed([(SERVED, topic, 1)]))]
         for rid in list(self.routing.held_by_topic.get(topic.encode(), ()))[:ASKS_PER_DECISION]:
             released = self._release(self.routing.held[rid], source)
             noted += released.records

@@ -12,8 +12,9 @@ import traceback
 from fairlead.broker import records
 from fairlead.broker.attendance import Attendance, Terms
 from fairlead.broker.instructions import HEAD, Decision, Stored, delete, error, one, plain
+from fairlead.broker.interest import path_of
 from fairlead.broker.parties import Attachment
-from fairlead.broker.routing import RID_BASE, pack_recipients
+from fairlead.broker.routing import RID_BASE, Group, pack_recipients
 from fairlead.errors import FairleadError
 from fairlead.store import layout
 from fairlead.wire import kinds
@@ -35,7 +36,7 @@ class Decisions(Attendance):
             return Decision([], [delete(back, handle)], refused=True)
         _, kind, flags, topic_length, _, _, correlation, peer = HEAD.unpack_from(head)
         topic = head[HEAD.size : HEAD.size + topic_length]
-        message = Stored(back, handle, body_length, head, source)
+        message = Stored(back, handle, body_length, head, source, source.uid in self.routing.interest.links)
         if kind == kinds.KIND_PUBLISH:
             return self._publish(message, topic)
         if kind == kinds.KIND_RESPONSE or (kind == kinds.KIND_CONVERSE and correlation >= RID_BASE):
@@ -53,6 +54,9 @@ class Decisions(Attendance):
     def _may_publish(self, source: Attachment, topic: bytes) -> bool:
         if source.may_publish is None:
             return True
+        if source.uid in self.routing.interest.links:
+            names = topic.decode(errors="replace").split("\x1f")
+            return all(self.rules.allows(source.user, "publish", name) for name in names)
         allowed = source.may_publish.get(topic)
         if allowed is None:
             if len(source.may_publish) > 4096:
@@ -86,12 +90,14 @@ class Decisions(Attendance):
         if peer:
             receiver = self.routing.by_uid.get(peer)
         elif flags & kinds.FLAG_NAMED:
-            receiver = next(iter(self.routing.by_name.get(topic.decode(errors="replace"), {}).values()), None)
+            receiver = self._named(message, topic.decode(errors="replace"))
         else:
             if not self._may_publish(source, topic):
                 return self._give_up_not_allowed(message, "send to this topic", correlation)
             group = self.routing.groups.get(topic)
-            receiver = self.routing.choose(group, self.terms.by_outstanding) if group else None
+            if group and message.linked:
+                group = self._without_way_back(message, group)
+            receiver = self.routing.choose(group, self.terms.by_outstanding) if group and group.members else None
         if kind != kinds.KIND_SEND:
             if correlation in source.asked:
                 text = f"Correlation {correlation} is in use."
@@ -109,6 +115,29 @@ class Decisions(Attendance):
         rid = RID_BASE | self.routing.next_request
         record = records.ASK_FORMAT.pack(rid, source.uid, correlation, receiver.uid, kind)
         return Decision([(records.ASK, record)], message.deliver([(receiver.manager, one(receiver))], rid))
+
+    def _named(self, message: Stored, name: str) -> Attachment | None:
+        """The client of this name: one of this server before a link to one of another."""
+        found = self.routing.by_name.get(name)
+        if not found:
+            return None
+        links = self.routing.interest.links
+        back = self._way_back(message) if message.linked else ()
+        own = next((a for uid, a in found.items() if uid not in links), None)
+        return own or next((a for uid, a in found.items() if uid not in back), None)
+
+    def _way_back(self, message: Stored) -> set[int]:
+        """Links that lead to where a message of a link came from: it is not given to them (SRV-120)."""
+        _, _, _, topic_length, headers_length, *_ = HEAD.unpack_from(message.head)
+        at = HEAD.size + topic_length
+        path = path_of(message.head[at : at + headers_length])
+        found = {uid for uid, link in self.routing.interest.links.items() if link.instance in path}
+        return found | {message.source.uid}
+
+    def _without_way_back(self, message: Stored, group: Group) -> Group:
+        back, left = self._way_back(message), Group()
+        left.members = {uid: a for uid, a in group.members.items() if uid not in back}
+        return left
 
     def _respond(self, message: Stored, rid: int, last: bool) -> Decision:
         source = message.source
@@ -145,6 +174,8 @@ class Decisions(Attendance):
             return self._give_up(message, "bad-request", "Type and organisation are UTF-8.", correlation)
         if topic:
             group = self.routing.groups.get(topic)
+            if group and message.linked:
+                group = self._without_way_back(message, group)
             candidates = list(group.members.values()) if group else []
         elif wanted_type:
             candidates = list(self.routing.by_type.get(wanted_type, {}).values())
@@ -157,13 +188,16 @@ class Decisions(Attendance):
             return self._give_up_not_allowed(message, "ask this topic", correlation)
         if correlation in source.asked or len(source.asked) >= self.terms.requests_max:
             return self._give_up(message, "bad-request", f"Correlation {correlation} is in use.", correlation)
+        links = self.routing.interest.links if topic else {}
         chosen = [
             a
             for a in candidates
             if a.live
-            and (not wanted_type or a.type == wanted_type)
-            and (not wanted_org or a.org == wanted_org)
             and (topic or a is not source)
+            and (
+                a.uid in links  # whom it asks has this type, or it says that there is nobody
+                or ((not wanted_type or a.type == wanted_type) and (not wanted_org or a.org == wanted_org))
+            )
         ]
         if not chosen:
             return self._give_up(message, "no-receiver", "Nobody is there to receive this.", correlation)

@@ -48,6 +48,7 @@ class Stored(NamedTuple):
     body_length: int
     head: bytes
     source: Attachment
+    linked: bool = False  # the sender is a link: whose user stands in the first header pair is its word
 
     @property
     def correlation(self) -> int:
@@ -57,7 +58,7 @@ class Stored(NamedTuple):
         """The head as recipients see it: the sender's uid and user are the server's word, not the sender's (SRV-43)."""
         _, kind, flags, topic_length, headers_length, number, _, _ = HEAD.unpack_from(self.head)
         pair = self.source.from_pair
-        if pair:
+        if pair or (self.linked and self.head[HEAD.size + topic_length :].startswith(b"\x05:from")):
             flags |= kinds.FLAG_IDENTITY
         length = HEAD.size + topic_length + headers_length + len(pair) + self.body_length
         at = HEAD.size + topic_length

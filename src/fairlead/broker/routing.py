@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead import topics
 from fairlead.broker import parties, records
+from fairlead.broker.interest import LINK_TOPIC, LINK_TYPE, NAMED, SERVED, SUBSCRIBED, Interest
 from fairlead.errors import FairleadError
 from fairlead.wire.headers import encode_headers
 from fairlead.wire.kinds import KIND_FANOUT
@@ -18,6 +19,7 @@ from fairlead.wire.kinds import KIND_FANOUT
 TOPICS_SEPARATOR = "\x1f"
 ROUTES_MAX = 65_536
 NOWHERE = 0xFFFFFFFF  # the index of no connection: what is sent there is dropped
+NAME_MARK = "\x1f"  # begins what a link registers for names of clients of other servers; no topic can
 RID_BASE = 1 << 63  # correlations made by the server have the top bit
 
 
@@ -48,6 +50,7 @@ class Routing:
         self.held: dict[int, dict[str, Any]] = {}
         self.held_by_topic: dict[bytes, dict[int, None]] = {}
         self.next_request = 1
+        self.interest = Interest()
         self.routes: dict[bytes, parties.Route] = {}
         self._joint_routes = False  # some of them are of several topics at once
         self._plain: dict[str, dict[int, dict[int, bool]]] = {}  # topic -> uid -> subscription number -> no_local
@@ -95,6 +98,8 @@ class Routing:
         attachment.live = True
         self.by_name.setdefault(f"{f['type']}/{f['instance']}", {})[attachment.uid] = attachment
         self.by_type.setdefault(f["type"], {})[attachment.uid] = attachment
+        if attachment.type != LINK_TYPE:
+            self.interest.add(NAMED, f"{f['type']}/{f['instance']}", 1)
 
     def _detach(self, payload: bytes) -> None:
         uid = records.facts(payload)["uid"]
@@ -104,13 +109,18 @@ class Routing:
             self._drop_subscription(attachment, number)
         for number in list(attachment.registrations):
             self._drop_registration(attachment, number)
-        for index, key in (
-            (self.by_name, f"{attachment.type}/{attachment.instance}"),
-            (self.by_type, attachment.type),
-        ):
-            index.get(key, {}).pop(uid, None)
-            if not index.get(key, True):
-                del index[key]
+        self.interest.links.pop(uid, None)
+        if attachment.live and attachment.type != LINK_TYPE:
+            self.interest.add(NAMED, f"{attachment.type}/{attachment.instance}", -1)
+        self._forget_name(f"{attachment.type}/{attachment.instance}", uid)
+        self.by_type.get(attachment.type, {}).pop(uid, None)
+        if not self.by_type.get(attachment.type, True):
+            del self.by_type[attachment.type]
+
+    def _forget_name(self, name: str, uid: int) -> None:
+        self.by_name.get(name, {}).pop(uid, None)
+        if not self.by_name.get(name, True):
+            del self.by_name[name]
 
     def _move(self, payload: bytes) -> None:
         f = records.facts(payload)
@@ -128,11 +138,21 @@ class Routing:
         f = records.facts(payload)
         attachment, number, pattern = self.by_uid[f["uid"]], f["number"], f["pattern"]
         attachment.subscriptions[number] = pattern, f["no_local"]
+        if pattern == LINK_TOPIC and attachment.type == LINK_TYPE:
+            self._link(attachment)
+        if attachment.uid not in self.interest.links:
+            self.interest.add(SUBSCRIBED, pattern, 1)
         if topics.compile(pattern).is_plain:
             self._plain.setdefault(pattern, {}).setdefault(attachment.uid, {})[number] = f["no_local"]
         else:
             self._patterns.add(pattern, (attachment.uid, number))
         self._forget_routes(pattern)
+
+    def _link(self, attachment: parties.Attachment) -> None:
+        """It speaks for clients of other servers from here on: the user of each is its word (`Stored.rewritten`)."""
+        self.interest.links[attachment.uid] = attachment
+        attachment.from_pair = b""
+        attachment.may_publish = {}  # never filled: everything a link sends is decided about here
 
     def _unsubscribe(self, payload: bytes) -> None:
         f = records.facts(payload)
@@ -140,6 +160,8 @@ class Routing:
 
     def _drop_subscription(self, attachment: parties.Attachment, number: int) -> None:
         pattern, _ = attachment.subscriptions.pop(number)
+        if attachment.uid not in self.interest.links:
+            self.interest.add(SUBSCRIBED, pattern, -1)
         clients = self._plain.get(pattern)
         if topics.compile(pattern).is_plain and clients is not None:
             numbers = clients[attachment.uid]
@@ -167,6 +189,11 @@ class Routing:
         f = records.facts(payload)
         attachment = self.by_uid[f["uid"]]
         attachment.registrations[f["number"]] = f["topic"]
+        if f["topic"].startswith(NAME_MARK):
+            self.by_name.setdefault(f["topic"].removeprefix(NAME_MARK), {})[attachment.uid] = attachment
+            return
+        if attachment.uid not in self.interest.links:
+            self.interest.add(SERVED, f["topic"], 1)
         self.groups.setdefault(f["topic"].encode(), Group()).members[attachment.uid] = attachment
 
     def _unregister(self, payload: bytes) -> None:
@@ -175,7 +202,12 @@ class Routing:
 
     def _drop_registration(self, attachment: parties.Attachment, number: int) -> None:
         topic = attachment.registrations.pop(number)
+        if attachment.uid not in self.interest.links:
+            self.interest.add(SERVED, topic, -1)
         if topic in attachment.registrations.values():
+            return
+        if topic.startswith(NAME_MARK):
+            self._forget_name(topic.removeprefix(NAME_MARK), attachment.uid)
             return
         group = self.groups[topic.encode()]
         del group.members[attachment.uid]
@@ -322,7 +354,7 @@ class Routing:
                     "uid": a.uid, "manager": a.manager, "index": a.index, "peer": a.peer, "type": a.type,
                     "instance": a.instance, "org": a.org, "user": a.user, "live": a.live,
                     "subscriptions": [pattern for pattern, _ in a.subscriptions.values()],
-                    "registrations": list(a.registrations.values()),
+                    "registrations": [topic.removeprefix(NAME_MARK) for topic in a.registrations.values()],
                     "outstanding": a.outstanding, "open_requests": len(a.asked),
                 }
                 for a in self.by_uid.values()

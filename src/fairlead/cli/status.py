@@ -126,6 +126,23 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
         )
     console.print(managers, "")
     show_messages(console, report["messages"])
+    if report["links"]:
+        links = table(
+            "Links", "parent", "server", "state", "in", "out", "wanted here", "wanted there", "queued", "dropped"
+        )
+        for one in report["links"]:
+            links.add_row(
+                one["parent"],
+                one["server"],
+                one["state"] if one["state"] == "up" else one["state"].upper(),
+                f"{one['messages_in']:,} ({one['bytes_in']:,} bytes)",
+                f"{one['messages_out']:,} ({one['bytes_out']:,} bytes)",
+                f"{one['subscribed']:,} + {one['served']:,}",
+                f"{one['wanted_there']:,} + {one['served_there']:,}",
+                f"{one['queued']:,}",
+                f"{one['dropped']:,}",
+            )
+        console.print(links, "")
     if report["updates"]:
         updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
         for one in report["updates"][-10:]:

@@ -23,6 +23,7 @@ MODULES: Final = {
     "manager": "fairlead.broker.edge.manager",
     "message-manager": "fairlead.cluster.edge.message_manager",
     "agent": "fairlead.cluster.client_manager.edge.agent",
+    "bridge": "fairlead.sites.edge.bridge",
 }
 EXIT_CANNOT_START: Final = 3
 PATIENCE_S: Final = 30.0  # for the supervisor's first command

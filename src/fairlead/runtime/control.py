@@ -49,6 +49,7 @@ class Start:
     generation: int
     mode: str  # "active" or "standby"
     fds: dict[str, int]
+    urls: list[str] = field(default_factory=list)  # where this server listens
 
     @classmethod
     def of(cls, role: str, index: int, command: Command) -> Start:
@@ -63,6 +64,7 @@ class Start:
             generation=args["generation"],
             mode=args["mode"],
             fds=command.fds,
+            urls=args.get("urls", []),
         )
 
 

@@ -61,8 +61,8 @@ class Plumbing:
                 "dispatched": fds[f"dispatched-{index}"],
                 f"dispatch-{index}": fds[f"dispatch-{index}"],
             }
-        if role in ("message-manager", "agent"):
-            return {}  # it listens for managers by itself: nothing of it has to outlive it
+        if role in ("message-manager", "agent", "bridge"):
+            return {}  # it listens or connects by itself: nothing of it has to outlive it
         return {**self._named("listen-"), **self._named("dispatch-"), **self._named("dispatched-")}
 
     def listening(self) -> list[socket.socket]:

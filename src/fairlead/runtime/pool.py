@@ -28,6 +28,7 @@ REPLACED_LIVE = ("router", "dispatcher")
 MESSAGE_MANAGER = "message-manager"
 AGENT = "agent"  # in its place on a client manager's node of a cluster
 KEEPS_MESSAGES = (MESSAGE_MANAGER, AGENT)
+BRIDGE = "bridge"  # carries messages to and from other servers, where there are links
 SETTLE_S = 0.02
 STOP_S = 5.0
 FLUSH_S = 30.0  # what a message manager has for its last flush
@@ -105,6 +106,10 @@ class Pool:
         self.posts[self.messages.role] = self.messages
         if not config.messages.enabled:
             self.messages.halted = "switched off by [messages] enabled"
+        if config.links.parents:
+            self.posts[BRIDGE] = Post(BRIDGE, 0, python)
+        self.urls: list[str] = []  # where this server listens
+        self.links: list[dict[str, Any]] = []  # the bridge's own report
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
     # --- Filling posts --------------------------------------------------------------------------------------------
@@ -221,6 +226,10 @@ class Pool:
         note = self.adoptable.pop(pid, None)
         if hello.get("state") == "new":
             return None  # started by a supervisor that died before it said as what: it ends, another one is started
+        if note is not None and note.role == BRIDGE:
+            self.posts.setdefault(
+                BRIDGE, Post(BRIDGE, 0, note.python)
+            )  # of a server that had links when it was started
         child = None if note is None else children.adopt(note)
         if child is not None:
             self._register(child)
@@ -241,6 +250,7 @@ class Pool:
                 server_id=self._server_id,
                 generation=child.generation,
                 mode=child.mode,
+                urls=self.urls,
             )
             return
         child.state = hello["state"]
@@ -303,6 +313,8 @@ class Pool:
                 )
             case "answer":
                 self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
+            case "links":
+                self.links = list(message.get("links", []))
             case "failed":
                 child.failure = str(message.get("text", ""))
                 self._log.error(child.name, f"cannot go on: {child.failure}", pid=child.pid)
@@ -330,7 +342,7 @@ class Pool:
             self.fill_all()
 
     def _is_served(self, post: Post) -> bool:
-        if post is self.messages and post.halted:
+        if post.role == BRIDGE or (post is self.messages and post.halted):
             return True  # the server does what it can without
         return post.active is not None and post.active.ready_s > 0
 
@@ -414,6 +426,9 @@ class Pool:
         if post.role == MESSAGE_MANAGER:
             self._log.error(post.name, f"given up, there are no queues and durable topics without it: {reason}")
             self.check_all_ready()
+            return
+        if post.role == BRIDGE:
+            self._log.error(post.name, f"given up, this server is alone without it: {reason}")
             return
         self._on_halt(f"The {post.name} does not work: {post.halted}. {reason.capitalize()}.")
 

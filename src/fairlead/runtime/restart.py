@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CANNOT_START: Final = 3  # a child's exit status: bad layout, bad configuration
+REFUSED: Final = 4  # the same: its configuration is not that of the other nodes, and trying again changes nothing
 KILLED: Final = (-9, -15)  # SIGKILL, SIGTERM: not by its own doing
 QUICK_S: Final = 2.0  # a shorter life after `ready` is a quick end
 QUICK_ENDS_MAX: Final = 6
@@ -40,6 +41,8 @@ def on_exit(status: int, lived_s: float, attempts: int) -> Start | Halt:
     `status` is negative for a signal; `lived_s` counts from `ready` (0: it never was); `attempts` are the quick ends
     so far.
     """
+    if status == REFUSED:
+        return Halt("its configuration is not that of the other nodes")
     was_ready = lived_s > 0
     if lived_s >= QUICK_S or (was_ready and status in KILLED):
         return Start(0.0, 0)

@@ -449,6 +449,48 @@ class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "allow"
 
 
+class Links(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other servers, so that clients of all of them reach each other (docs/sites.md)."""
+
+    parents: Annotated[
+        list[str],
+        Meta(
+            description="URLs of the servers above this one in the tree; several are hubs, which stand in for each "
+            "other. With any, a bridge process is started. `fairlead://USER:PASSWORD@HOST:PORT`."
+        ),
+    ] = msgspec.field(default_factory=list)
+    own: Annotated[
+        str,
+        Meta(
+            description="URL by which the bridge reaches this server itself; empty means the first of `listen`. Needed "
+            "where users have passwords."
+        ),
+    ] = ""
+    queue_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            description="Bytes of broadcasts that wait in the bridge for one server, because its link is lost or slow. "
+            "Beyond that the oldest are given up, counted and logged. Higher costs memory while a link is lost.",
+        ),
+    ] = 67108864
+    hold_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="How long broadcasts are kept for a parent whose link is lost, when there is no other way. "
+            "0: not at all.",
+        ),
+    ] = 60.0
+    durable: Annotated[
+        list[str],
+        Meta(
+            description="Durable topics, by name or pattern, whose messages are carried to and from the parents: "
+            "stored at each server, none lost and none twice."
+        ),
+    ] = msgspec.field(default_factory=list)
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -470,6 +512,7 @@ class Config(Struct, frozen=True, kw_only=True):
     messages: Messages = Messages()
     security: Security = Security()
     log: Log = Log()
+    links: Links = Links()
     destinations: dict[str, Destination] = {}
     agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
@@ -484,6 +527,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "messages": Messages,
     "security": Security,
     "log": Log,
+    "links": Links,
 }
 
 

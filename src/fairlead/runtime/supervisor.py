@@ -34,7 +34,7 @@ from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
 from fairlead.runtime.plumbing import Plumbing
-from fairlead.runtime.pool import KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
+from fairlead.runtime.pool import BRIDGE, KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
@@ -143,6 +143,7 @@ class Supervisor:
             self._adopt(left)
             self._plumbing.complete(self._config.server.listen, self._config.server.backlog)
         self._listening = self._plumbing.listening()
+        self._pool.urls = [listeners.url(sock) for sock in self._listening]
         self._admin = AdminServer(self._loop, self._run, self._on_question)
         if self._stage == "starting":
             self._stage = "serving"
@@ -411,6 +412,9 @@ class Supervisor:
         names["all"] = names["router"] + names["dispatcher"] + names["managers"]
         if messages.active is not None:
             names["all"] += names[messages.role]
+        if BRIDGE in self._pool.posts:
+            names[BRIDGE] = [BRIDGE]
+            names["all"] += names[BRIDGE]
         if component == "supervisor":
             self._begin_reexec(asker, python)
             return
@@ -459,7 +463,7 @@ class Supervisor:
                 asker.refuse("A manager's clients move to another manager, and there is only one; start two or more.")
                 return
             Moving(self._pool, self._loop, post, python, time.time_ns(), True, on_decided)
-        elif role in KEEPS_MESSAGES:
+        elif role in (*KEEPS_MESSAGES, BRIDGE):
             Restarting(self._pool, self._loop, post, python, time.time_ns(), on_decided)
         else:
             Replacing(self._pool, self._loop, post, python, time.time_ns(), on_decided)
@@ -530,6 +534,7 @@ class Supervisor:
             router=seen.router,
             dispatcher=seen.dispatcher,
             messages=self._messages_status(seen.messages),
+            links=self._pool.links,
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,

@@ -33,10 +33,19 @@ TOPIC_SEPARATOR = "\x1f"  # PUBLISH may name several topics, docs/protocol.md se
 _ANSWERS_MAX = 16_384
 
 
-ADMIN, LOG, DEAD = "_ADMIN", "_LOG", "_DMQ"
+ADMIN, LOG, DEAD, LINK = "_ADMIN", "_LOG", "_DMQ", "_LINK"
 SERVER_ONLY: frozenset[str] = frozenset({LOG, DEAD})  # what is in them is the server's word
 OPEN: frozenset[tuple[Action, str]] = frozenset(
-    {("consume", LOG), ("browse", LOG), ("subscribe", LOG), ("consume", DEAD), ("browse", DEAD), ("admin", ADMIN)}
+    {
+        ("consume", LOG),
+        ("browse", LOG),
+        ("subscribe", LOG),
+        ("consume", DEAD),
+        ("browse", DEAD),
+        ("admin", ADMIN),
+        ("subscribe", LINK),
+        ("publish", LINK),
+    }
 )
 
 
@@ -97,18 +106,25 @@ class Rules:
         return all(self._judge_one(rights, action, one) for one in wanted)
 
     def _judge_one(self, rights: Rights, action: Action, wanted: str) -> bool:
-        if action in ("publish", "send", "create") and wanted in SERVER_ONLY:
+        own = well_known(wanted)
+        if action in ("publish", "send", "create") and own in SERVER_ONLY:
             return False
         if action == "publish" and wanted == ADMIN:
             action = "admin"
         allowed = rights.of(action)
         if topics.is_reserved(wanted):
             if allowed is None:
-                return self._is_open and (action, wanted) in OPEN
-            return covered(wanted, allowed)
+                return self._is_open and (action, own) in OPEN
+            return covered(wanted, allowed) or covered(own, allowed)
         if action == "create" and allowed is None:
             return self._judge_one(rights, "send", wanted) or self._judge_one(rights, "consume", wanted)
         return allowed is None or covered(wanted, allowed)
+
+
+def well_known(name: str) -> str:
+    """`_LOG` of `_LOG.GROUP`, `_DMQ` of `_DMQ.GROUP`: who may do something with it may with those of all groups."""
+    first, _, _ = name.partition(".")
+    return first if first in SERVER_ONLY else name
 
 
 def covered(wanted: str, allowed: Iterable[str]) -> bool:

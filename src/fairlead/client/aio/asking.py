@@ -140,23 +140,34 @@ class FanOut(ReplyStream):
     receiver that failed answers with a header `error`, like any other response.
     """
 
-    asked: int | None = None
     answered = 0
     lost = 0
+    _here: int | None = None  # asked by our server
+    _beyond = 0  # … and more than that by links to others
+
+    @property
+    def asked(self) -> int | None:
+        return None if self._here is None else self._here + self._beyond
 
     @property
     def is_complete(self) -> bool:
         """Has everybody who was asked answered or been reported lost?"""
-        return self.asked is not None and self.answered + self.lost >= self.asked
+        asked = self.asked
+        return asked is not None and self.answered + self.lost >= asked
 
     def on_message(self, message: Message) -> bool:
-        self.put([message])
-        if message.flags & FLAG_LAST:
-            self.answered += 1
+        is_last = bool(message.flags & FLAG_LAST)
+        if (stands_for := message.protocol_header(":asked")) is not None:  # a link: it asked others in its turn
+            self._beyond += (int(stands_for) if stands_for.isdigit() else 1) - 1
+        elif message.protocol_header(":lost") is not None:
+            self.lost += 1
+        else:
+            self.put([message])
+            self.answered += is_last or message.protocol_header(":last") is not None
         return self._end_if_complete()
 
     def on_asked(self, count: int) -> bool:
-        self.asked = count
+        self._here = count
         return self._end_if_complete()
 
     def on_receiver_lost(self) -> bool:

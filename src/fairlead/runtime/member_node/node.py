@@ -7,7 +7,6 @@ on. When the keeper is gone, or TERM comes, every group that is led here is hand
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -134,8 +133,7 @@ class Node:
         for name in wanted:
             group = settings.groups[settings.index(name)]
             if name in self.hosts:
-                peers = frozenset(group.members)
-                self.hosts[name].configure(peers, settings.min_copies, settings.strict_copies)
+                self.hosts[name].configure(frozenset(group.members))
             elif name not in self.failed and name not in self._opening:
                 self._host(group, around)
 
@@ -167,15 +165,19 @@ class Node:
         def read(ready: Any) -> None:
             self._opening.discard(name)
             if isinstance(ready, JournalFailed | JournalDamaged):
-                self._say("error", f"group {name}: this member cannot begin: {ready.text}")
-                self.failed.append(name)
+                self._cannot_begin(name, ready)
             elif isinstance(ready, Exception):
                 raise ready
             elif self._stop_s or name not in hosted(self.plan.node, self.plan.settings):
                 engine.close()
             else:  # with the settings of now: they may have changed while it was read
                 members = self.plan.settings.groups[self.plan.settings.index(name)].members
-                host = self.hosts[name] = Hosted(self._around or around, home, engine, ready, frozenset(members))
+                try:
+                    host = Hosted(self._around or around, home, engine, ready, frozenset(members))
+                except (JournalFailed, JournalDamaged) as error:
+                    self._cannot_begin(name, error)
+                    return
+                self.hosts[name] = host
                 host.on_view(self.bus.view)
                 self._say("info", f"group {name}: read in {time.monotonic() - began_s:.2f} s as {host.member.store}")
                 gc.collect()
@@ -183,23 +185,30 @@ class Node:
 
         self.workers.work(lambda: prepare(engine), read)
 
+    def _cannot_begin(self, name: str, error: JournalFailed | JournalDamaged) -> None:
+        self._say("error", f"group {name}: this member cannot begin: {error.text}")
+        self.failed.append(name)
+
+    def _repair(self, host: Hosted) -> None:
+        """Begin that member anew, as another store that takes everything over from whoever leads (CLU-114, CLU-129)."""
+        assert self._around is not None
+        self._say("warning", f"group {host.group}: begins anew, since it is damaged")
+        host.distrust()
+        del self.hosts[host.group]
+        settings = self.plan.settings
+        if not self._stop_s and host.group in hosted(self.plan.node, settings):
+            self._host(settings.groups[settings.index(host.group)], self._around)
+
     def listen(self, life: int) -> None:
         """For what wakes us up, from now on."""
         self.poller.watch(self.bus.fileno(), lambda: None)  # it is turned in every turn
         self.poller.watch(self.workers.fd, self.workers.collect)
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGTERM, lambda *_: self.stop("TERM"))
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-
-        def drain() -> None:
-            with contextlib.suppress(BlockingIOError):
-                os.read(wake_read, 4096)
+        self.poller.on_signal(signal.SIGTERM, lambda: self.stop("TERM"))
 
         def gone() -> None:
             self.poller.forget(life)
             self.stop("the keeper is gone")
 
-        self.poller.watch(wake_read, drain)
         self.poller.watch(life, gone)
         self.poller.watch(self.door.fileno(), self.door.turn)
 
@@ -228,8 +237,10 @@ class Node:
             self.part.turn(now_s)
             if self.part.state == "checked" and self._around is None:
                 self.begin(self.part.settings)
-        for host in self.hosts.values():
+        for host in list(self.hosts.values()):
             host.turn(now_s)
+            if host.is_damaged and host.wants_repair:
+                self._repair(host)
         self.port.turn(now_s)
         self._tell()
         self.bus.flush()
@@ -312,6 +323,7 @@ class Node:
             "pid": os.getpid(),
             "start": self.start,
             "carrier": self.bus.carrier,
+            "bus": self.bus.figures(),
             "view": self.bus.view.number,
             "revision": self.plan.settings.revision,
             "rank": mine.rank if (mine := self.bus.view.peers.get(self.plan.node.name)) else None,

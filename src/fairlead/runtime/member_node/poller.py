@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +17,8 @@ class Poller:
     def __init__(self) -> None:
         self._poll = select.epoll()
         self._actions: dict[int, Callable[[], None]] = {}
+        self._signals: dict[int, Callable[[], None]] = {}
+        self._wake: tuple[int, int] | None = None
 
     def watch(self, fd: int, action: Callable[[], None], *, write: bool = False) -> None:
         """Call back whenever `fd` can be read (and, with `write`, written)."""
@@ -29,6 +33,25 @@ class Poller:
         if self._actions.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
+    def on_signal(self, number: int, action: Callable[[], None]) -> None:
+        """Call back in a later turn; never inside what the signal interrupts, such as the writing of a file."""
+        if self._wake is None:
+            read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._wake = read, write
+            signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+            self.watch(read, self._on_signals)
+        self._signals[number] = action
+        signal.signal(number, lambda *_: None)  # its number comes through the pipe
+
+    def _on_signals(self) -> None:
+        assert self._wake is not None
+        try:
+            came = set(os.read(self._wake[0], 4096))
+        except BlockingIOError:
+            return
+        for number in came & self._signals.keys():
+            self._signals[number]()
+
     def turn(self, patience_s: float) -> int:
         """Wait so long for something to happen; how much did."""
         events = self._poll.poll(patience_s, EVENTS_MAX)
@@ -39,4 +62,8 @@ class Poller:
         return len(events)
 
     def close(self) -> None:
+        if self._wake is not None:
+            signal.set_wakeup_fd(-1)
+            for fd in self._wake:
+                os.close(fd)
         self._poll.close()

@@ -1,0 +1,1 @@
+"""Several servers as one: bridges carry messages between them (docs/sites.md)."""
