@@ -16,7 +16,7 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint types pure build bench soak soak-durable reconcile-scale simulate docs clean
+.PHONY: help run test test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ soak: $(BUILT)  ## random kills and freezes under load, then the books must bala
 
 soak-durable: $(BUILT)  ## kill -9 and power loss under mixed durable load; ARGS="--seed 1 --rounds 300 --power"
 	$(BIN)/python -m tests.processes.durable.crash $(ARGS)
+
+soak-cluster: $(BUILT)  ## a whole cluster killed, frozen, cut, with bad disks, under load; ARGS="--seed 1 --rounds 100"
+	$(BIN)/python -m tests.processes.cluster.crashing $(ARGS)
 
 reconcile-scale: $(STAMP)  ## 20 million messages with planted faults: all found, none invented; ARGS="--rows 50_000_000"
 	$(BIN)/python -m tests.pipeline.planting --rows 20_000_000 $(ARGS)

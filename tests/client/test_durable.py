@@ -314,6 +314,26 @@ def test_process_acknowledges_or_gives_back(play: Play) -> None:
     play(story)
 
 
+def test_a_consumer_is_closed_at_the_server_though_its_acknowledgements_are_not_answered_in_time(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it holds messages, or a durable subscription, for as long as the session lasts."""
+    monkeypatch.setattr("fairlead.client.aio.consuming.CLOSE_S", 0.1)
+
+    async def story(server: Server, connection: Connection) -> None:
+        queue = connection.queue("orders", create=True)
+        await queue.send(b"one")
+        async with queue.consume() as consumer:
+            message = await consumer.receive(timeout=5)
+            assert message is not None
+            server.manager.on_settle = lambda line, message: None  # type: ignore[method-assign]
+            message.ack()
+        while server.manager.consumers():
+            await asyncio.sleep(0.01)
+
+    play(story)
+
+
 @pytest.mark.requirement("CLU-25")
 def test_closing_gives_back_what_was_not_seen(play: Play) -> None:
     async def story(server: Server, connection: Connection) -> None:

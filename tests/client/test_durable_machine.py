@@ -679,6 +679,30 @@ def test_a_rejected_message_is_dead() -> None:
     assert world.server.destinations["orders"].dead == [1]
 
 
+def test_a_consumer_closed_while_it_is_opened_is_over_at_the_server_before_that_is_said() -> None:
+    """Else whoever subscribes anew finds the durable subscription in use, by the one that was closed."""
+    world = World()
+    session = fill(world, b"a")
+    consumer = consumer_of(session)
+    ended = Ticket()
+    consumer.end(ended.reply)
+    assert ended.times == 0, "the server was asked for it, and has not answered"
+    world.pump()
+    assert ended.times == 1
+    assert not world.server.consumers()
+    consumer.over()
+
+
+def test_a_consumer_closed_while_it_is_opened_is_over_when_the_line_is_lost() -> None:
+    world = World()
+    session = fill(world, b"a")
+    consumer = consumer_of(session)
+    ended = Ticket()
+    consumer.end(ended.reply)
+    world.road.on_disconnected()
+    assert ended.times == 1
+
+
 def test_a_refused_consumer_says_why() -> None:
     world = World()
     session = world.road.session("individual")

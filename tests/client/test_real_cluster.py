@@ -15,6 +15,8 @@ NAMES = [f"flow-{number}" for number in range(8)]
 """Enough that both groups have some."""
 LIMIT_S = 60
 
+pytestmark = [pytest.mark.processes, pytest.mark.nodes]
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
@@ -58,6 +60,7 @@ async def taken(connection: Connection, name: str) -> list[int]:
 
 
 @pytest.mark.requirement("CLU-142", "CLU-117")
+@pytest.mark.requirement("CLU-41", state="half", note="clients name destinations only; nothing changes for them")
 def test_a_killed_primary_is_a_delay_for_its_group(cluster: Cluster) -> None:
     async def story(connection: Connection) -> None:
         events: list[str] = []
@@ -76,7 +79,7 @@ def test_a_killed_primary_is_a_delay_for_its_group(cluster: Cluster) -> None:
     play(cluster, story)
 
 
-@pytest.mark.requirement("CLU-121", "CLU-123", "CLU-155")
+@pytest.mark.requirement("CLU-121", "CLU-123", "CLU-127", "CLU-155", state="scaled", note="40 commits, one kill")
 def test_a_killed_client_manager_is_left_for_the_other(cluster: Cluster) -> None:
     async def story(connection: Connection) -> None:
         names = [group[-1] for group in (await names_by_group(connection)).values()]

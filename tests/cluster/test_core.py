@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -392,3 +393,30 @@ def test_what_fails_later_is_logged_and_the_rest_still_happens(rig: Rig) -> None
     assert sorted(done) == ["safe", "time"]
     assert rig.core.faults == 2
     assert [one["code"] for one in rig.world.logged if one["level"] == "error"] == ["task-fault", "task-fault"]
+
+
+@pytest.mark.requirement("CLU-59")
+def test_a_fault_of_the_log_itself_does_not_feed_the_log(rig: Rig) -> None:
+    """Written into `_LOG`, it would be the cause of the next one, for ever."""
+    place = rig.core.names.by_name["_LOG"]
+    called = 0
+
+    def broken() -> bool:
+        nonlocal called
+        called += 1
+        if called > 50:
+            return False
+        raise KeyError("planted")
+
+    place.task.work = broken
+    rig.core.event("info", "some-event", "Something happened.")
+    rig.settle()
+    assert 1 <= called < 10
+    assert rig.core.faults == called
+
+
+def test_other_options_are_taken_while_it_runs_but_for_those_of_a_start(rig: Rig) -> None:
+    before = rig.core.settings
+    rig.core.configure(replace(before, high_water_commands=7, checkpoint_s=1.0, segment_bytes=1 << 30))
+    assert rig.core.settings == replace(before, high_water_commands=7, checkpoint_s=1.0)
+    assert rig.core.tasks.marks.high_commands == 7

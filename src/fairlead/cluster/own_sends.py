@@ -19,6 +19,7 @@ from fairlead.wire.kinds import KIND_PUBLISH
 
 if TYPE_CHECKING:
     from fairlead.cluster.core import Core
+    from fairlead.cluster.names import Place
 
 ID_BLOCK: Final = 1 << 30  # message id numbers
 LOG: Final = "_LOG"
@@ -90,11 +91,16 @@ class OwnSends:
         where = {"node": core.admin.node, "module": "message-manager"}
         record = {"ms": core.now_ms, **where, "level": level, "code": code, "text": text, **ids}
         core.world.log(record)
-        core.tasks.put(core.log_task, 0, None, self._log, record)
+        place = self._place()
+        if place is None or core.tasks.current is not place.task:  # the log's own troubles would feed it for ever
+            core.tasks.put(core.log_task, 0, None, self._log, record)
+
+    def _place(self) -> Place | None:
+        core = self._core
+        return core.names.by_name.get(core.manager.own_name(LOG))
 
     def _log(self, record: dict[str, Any]) -> None:
-        core = self._core
-        place = core.names.by_name.get(core.manager.own_name(LOG))
+        core, place = self._core, self._place()
         if place is not None and not core.journal.full:
             core.tasks.put(place.task, 0, None, self._store_log, place.destination, record)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from fairlead.client.aio.delivery import DONE, Delivery, Done
 from fairlead.client.aio.listening import CLOSE_S, Listening
 from fairlead.client.aio.waiting import expire
+from fairlead.client.durable.commands import moot
 from fairlead.client.durable.consumer import DurableConsumer
 from fairlead.client.durable.pattern import PatternConsumer
 from fairlead.errors import BadParameter, LocalProtocolError, RequestTimeout
@@ -157,7 +158,7 @@ class Consumer(Listening):
                 async with asyncio.timeout(CLOSE_S):
                     await self._end(machine)
             except TimeoutError:
-                pass
+                machine.end(moot)  # else the server would go on delivering to it, as long as the session lasts
             machine.over()
         self._forget()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fairlead.client.aio.consuming import ACK_MODES, AckMode, Consumer
 from fairlead.client.aio.courier import Courier, limited
 from fairlead.client.aio.destinations import Queue, Topic
-from fairlead.client.durable.commands import Command, Facts
+from fairlead.client.durable.commands import Command, Facts, moot
 from fairlead.client.durable.session import DurableSession, State
 from fairlead.client.durable.transaction import DurableTransaction
 from fairlead.errors import BadParameter, ConnectionLost, LocalProtocolError
@@ -165,7 +165,7 @@ class Session:
                 machine.end(told)
                 await future
         except TimeoutError:
-            pass
+            machine.end(moot)  # it is said, though nobody waits for the answer
         machine.fail(ConnectionLost("The session was closed by this program."))
 
     async def __aenter__(self) -> Self:

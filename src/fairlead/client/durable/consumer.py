@@ -59,6 +59,7 @@ class DurableConsumer:
         self.own = 0  # its number in its session
         self.error: Exception | None = None
         self.is_open = False  # was it ever
+        self.is_opening = False  # the server was asked, and has not answered
         self.is_over = False  # nothing more will come: end of a browse, or an orderly close
         self.caught_up = False
         self.stopped = False
@@ -74,6 +75,7 @@ class DurableConsumer:
         self._last = 0  # the newest order number that came
         self._again: set[int] = set()  # not to be shown again: acknowledged on a line that was lost, or browsed
         self._downloads: dict[int, Download] = {}
+        self._leaving: Reply | None = None  # it is to end as soon as the server has said its handle
         self.held: Callable[[], list[int]] = list  # what the application has and may still settle
 
     @property
@@ -121,6 +123,7 @@ class DurableConsumer:
         return [(item.first, item.beyond) for item in held[:HOLDS_MAX]]
 
     def on_open(self, facts: Facts) -> None:
+        self.is_opening = False
         self.handle = int(facts["consumer"])
         self.main.destination_id = str(facts.get("destination_id") or "")
         self._by_pattern = "joined" in facts
@@ -139,6 +142,8 @@ class DurableConsumer:
             download.on_open(self.handle)
         if self.stopped:
             self._flow(True, moot)
+        if (leaving := self._take_leaving()) is not None:
+            self.end(leaving)
         self._wake()
 
     def on_joined(self, topic: Facts) -> None:
@@ -158,6 +163,9 @@ class DurableConsumer:
 
     def on_lost(self) -> None:
         self.handle = 0
+        self.is_opening = False
+        if (leaving := self._take_leaving()) is not None:
+            leaving({}, None)  # the server gives it up with the line
         self.epoch += 1
         held = set(self.held())
         self._again |= self.main.on_lost(held)
@@ -186,6 +194,9 @@ class DurableConsumer:
 
     def _stop(self, error: Exception) -> None:
         self.handle = 0
+        self.is_opening = False
+        if (leaving := self._take_leaving()) is not None:
+            leaving({}, None)
         self.part.remove_consumer(self)
         for channel in (self.main, *self._topics.values()):
             channel.settlements.fail(error)
@@ -466,12 +477,20 @@ class DurableConsumer:
         )
 
     def end(self, reply: Reply) -> None:
-        """The orderly end at the server, behind what was said."""
+        """The orderly end at the server, behind what was said; also of one that is being opened again just now, so that
+        whoever opens it anew after the reply does not find it in use."""
         self.flush()
+        if self.is_opening and not self.handle:
+            self._leaving = reply
+            return
         if not self.handle:
             reply({}, None)
             return
         self.part.road.ask(Command("end", {"handle": self.handle}, reply, part=self.part, on_loss="moot"))
+
+    def _take_leaving(self) -> Reply | None:
+        leaving, self._leaving = self._leaving, None
+        return leaving
 
 
 def _look(body: bytes) -> tuple[int, int]:

@@ -340,6 +340,7 @@ class Part:
                 self.road.late(int(facts["consumer"]))
 
         self.road.opening += 1
+        consumer.is_opening = True
         self._say(Command("consume", consumer.request(), opened, on_loss="drop"))
 
     def on_lost(self) -> None:
