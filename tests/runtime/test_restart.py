@@ -10,6 +10,7 @@ from fairlead.runtime.restart import (
     PAUSE_LAST_S,
     QUICK_ENDS_MAX,
     QUICK_S,
+    REFUSED,
     Halt,
     Start,
     describe,
@@ -71,3 +72,8 @@ def test_a_child_that_cannot_boot_is_not_retried_for_ever(ends: list[int]) -> No
 @given(statuses, st.floats(QUICK_S, 1e6), st.integers(0, 100))
 def test_a_long_life_wipes_the_slate_clean(status: int, lived_s: float, attempts: int) -> None:
     assert on_exit(status, lived_s, attempts) == Start(0.0, 0)
+
+
+def test_whose_configuration_is_refused_is_not_started_again() -> None:
+    assert isinstance(on_exit(REFUSED, 0.0, 0), Halt)
+    assert isinstance(on_exit(REFUSED, 100.0, 0), Halt)

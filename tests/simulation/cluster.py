@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fairlead.cluster.replication.member import Member
 from fairlead.cluster.replication.record import ControlRecord
 from fairlead.cluster.replication.settings import Settings
+from tests.simulation import drills
 from tests.simulation.laws import Laws
 from tests.simulation.parts import Dead, Group, MemberPart, VoterPart
 from tests.simulation.plants import ALL, EdgeRules
@@ -37,20 +38,23 @@ class Cluster:
         wild: bool = False,
         shape: Shape | None = None,
         settings: Settings = SETTINGS,
+        focus: str | None = None,
     ) -> None:
         self.world = world = World(seed)
         world.trace = [] if trace else None
         self.laws = Laws(world, leases_hold=not wild)
-        self.wild = wild
         rng = world.rng
+        self.wild, self.focus = wild, drills.chosen(rng) if focus is None else focus
         if wild:
             world.drift = (0.3, 3.0)
         shape = shape or Shape(
-            members=rng.choice([1, 2, 2, 2, 3, 3, 3, 4]),
+            members=max(rng.choice([1, 2, 2, 2, 3, 3, 3, 4]), drills.LEAST.get(self.focus, 0)),
             others=rng.choice([1, 2, 2, 3]),
             copies=rng.choice([1, 2, 2, 2, 3]),
             strict=rng.random() < 0.1,
         )
+        if self.focus == "forgotten_votes":  # the backups and the votes that forget are a majority
+            shape = shape._replace(others=max(1, shape.members - 1))
         members = [f"a{i}" for i in range(1, shape.members + 1)]
         others = [f"c{i}" for i in range(1, shape.others + 1)]
         votes = frozenset(f"{node}.0" for node in members + others)
@@ -117,11 +121,20 @@ class Cluster:
         self.storm.begin(STORM_S)
         world.run(STORM_S)
         self.storm.end()
-        world.run(STORM_S + CALM_S * 0.7)
+        world.run(STORM_S + CALM_S * 0.4)
         for producer in self.producers.values():
             producer.closing = True
-        world.run(STORM_S + CALM_S)
+        until = STORM_S + CALM_S
+        while world.now < until and not self.is_calm():
+            world.run(world.now + 1)
         self.finish()
+
+    def is_calm(self) -> bool:
+        try:
+            self.finish()
+        except Broken:
+            return False
+        return self.laws.leases_hold
 
     def finish(self) -> None:
         laws, wishes = self.laws, self.group.wishes
@@ -145,9 +158,11 @@ class Cluster:
             laws.hold(same or not laws.leases_hold, "members agree", part.member.store, safe)
 
 
-def try_seed(seed: int, rules: EdgeRules = ALL, *, wild: bool = False, trace: bool = False) -> tuple[str, Cluster]:
+def try_seed(
+    seed: int, rules: EdgeRules = ALL, *, wild: bool = False, trace: bool = False, focus: str | None = None
+) -> tuple[str, Cluster]:
     """The law that was broken, or nothing. An assertion of a machine counts as one."""
-    cluster = Cluster(seed, rules, trace=trace, wild=wild)
+    cluster = Cluster(seed, rules, trace=trace, wild=wild, focus=focus)
     try:
         cluster.run()
     except Broken as broken:

@@ -33,6 +33,10 @@ class SimLog:
     def last(self) -> int:
         return len(self.entries)
 
+    @property
+    def synced(self) -> int:
+        return self.durable
+
     def epoch_at(self, index: int) -> int:
         if index == 0 and self.first == 1:
             return 0

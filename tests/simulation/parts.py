@@ -151,6 +151,7 @@ class MemberPart(Desk):
         self.member.rank = sorted(group.peers | {node.name}).index(node.name)
         self.state = State()
         self.seen_safe = self.member.safe
+        self.proposed: ControlRecord | None = None
         self.waiting: list[tuple[int, str, Confirm]] = []
         self.is_flushing = False
         self.wants_state: tuple[int, tuple[str, ...]] | None = None
@@ -206,6 +207,11 @@ class MemberPart(Desk):
             events, member.events = member.events, []
             for event in events:
                 self.on_event(event, now_s)
+        pending = member.leading and member.leading.pending
+        if pending is not self.proposed:
+            self.proposed = pending
+            if pending is not None:
+                self.laws.strike(self.node.name, "proposed")
         if member.safe > self.seen_safe:
             self.on_safe(now_s)
         if member.notes_dirty:
@@ -223,6 +229,8 @@ class MemberPart(Desk):
                 self.laws.leads(self.name, self.node.name, epoch, self.log)
                 self.laws.records(self.name, member.record)
                 self.state.apply(self.log.entries, self.log.last)
+                if not self.rules.keep_keys:
+                    self.state.place.clear()
                 self.append(Entry(epoch, START), now_s)
             case ev.SteppedDown():
                 self.state, self.waiting = State(), []
@@ -289,9 +297,15 @@ class MemberPart(Desk):
                 self.append(Entry(member.epoch, LIFE, offer.session, offer.life), now_s)
             place = max(state.place[key], state.life_at.get(offer.session, 0))
             self.tell(place if self.rules.repeat_waits else 0, sender, confirm, now_s)
-        elif offer.number == state.accepted.get(offer.session, 0) + 1 or not self.rules.gapless:
+        elif self.is_next(offer):
             place = self.append(Entry(member.epoch, SEND, offer.session, offer.life, offer.number), now_s)
             self.tell(place, sender, confirm, now_s)
+
+    def is_next(self, offer: Offer) -> bool:
+        following = self.state.accepted.get(offer.session, 0) + 1
+        if offer.number == following or not self.rules.gapless:
+            return True
+        return offer.number < following and not self.rules.keep_keys
 
     def tell(self, place: int, to: str, confirm: Confirm, now_s: float) -> None:
         if place > self.member.safe:

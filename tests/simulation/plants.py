@@ -17,6 +17,7 @@ class EdgeRules(Rules):
     notes_first: bool = True  # notes are durable before anything is sent (CLU-143, CLU-150)
     certain_death: bool = True  # a lease ends early only for the very process that died (CLU-149)
     gapless: bool = True  # the primary takes a session's numbers one by one (CLU-118)
+    keep_keys: bool = True  # a new primary knows what its predecessors have accepted (CLU-118)
     repeat_waits: bool = True  # a repeat is confirmed when the original is safe (CLU-118)
     serve_by_lease: bool = True  # a primary asks for its lease before it answers (CLU-149)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-START, SEND, LIFE = 0, 1, 2
+START, SEND, LIFE, RECORD = 0, 1, 2, 3
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

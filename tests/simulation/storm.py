@@ -13,6 +13,7 @@ import msgspec
 from fairlead.cluster.replication import events as ev
 from fairlead.cluster.replication.notes import VoterNotes
 from fairlead.cluster.replication.record import ControlRecord, node_of
+from tests.simulation import drills
 from tests.simulation.world import Node
 
 if TYPE_CHECKING:
@@ -25,10 +26,18 @@ class Storm:
         self.until = 0.0
         self.spite = 0.0
         self.notices = 0.0
+        self.drill = drills.Drill(cluster.focus, self) if cluster.focus else None
 
     def begin(self, until: float) -> None:
-        rng, world = self.rng, self.world
         self.until = until
+        if self.drill:
+            self.laws.witness, self.world.postman = self.drill.strike, self.drill.on_mail
+            self.drill.begin(until)
+        else:
+            self._begin_general(until)
+
+    def _begin_general(self, until: float) -> None:
+        rng, world = self.rng, self.world
         world.loss = rng.choice([0, 0, 0.02, 0.1, 0.25])
         world.double = rng.choice([0, 0.05, 0.2])
         world.slow = rng.choice([0, 0, 0.005, 0.03])
@@ -61,6 +70,9 @@ class Storm:
         world, cluster = self.world, self.cluster
         world.loss = world.double = world.slow = world.stalls = 0.0
         world.cuts.clear()
+        world.tunnels.clear()
+        world.lag.clear()
+        world.postman = None
         if cluster.group.wishes["strict"] and self.rng.random() < 0.5:
             cluster.group.wishes["strict"] = False
         cluster.group.peers.update(cluster.members)
@@ -68,9 +80,9 @@ class Storm:
         for node in world.nodes.values():
             node.paused_until = 0.0
             node.start()
-        self._configure()
+        self.configure()
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
         for name in self.cluster.members:
             part = self.cluster.part(name)
             if part:
@@ -180,6 +192,7 @@ class Storm:
 
     def mend(self) -> None:
         self.world.cuts.clear()
+        self.world.tunnels.clear()
         self.world.say("mended")
 
     # --- administration
@@ -188,7 +201,7 @@ class Storm:
         self.cluster.group.wishes["copies"] = self.rng.choice([1, 2, 3])
         self.cluster.group.wishes["strict"] = self.rng.random() < 0.1
         self.world.say("wishes", self.cluster.group.wishes)
-        self._configure()
+        self.configure()
 
     def hand_over(self) -> None:
         leader = self.cluster.leader()
@@ -226,7 +239,7 @@ class Storm:
         elif len(members) > 2 and leader:
             peers.discard(self.rng.choice([name for name in members if name != leader.node]))
         self.world.say("peers", sorted(peers))
-        self._configure()
+        self.configure()
 
     # --- disks
 

@@ -41,6 +41,9 @@ class World:
         self.loss = self.double = self.slow = 0.0
         self.slow_s = 12.0
         self.stalls = 0.0  # how often a disk takes its time
+        self.lag: dict[str, tuple[float, float]] = {}  # what is sent to that node takes so long
+        self.tunnels: set[tuple[str, str]] = set()  # from, to: what was sent before a cut arrives after it
+        self.postman: Callable[[str, str, str, Any], None] | None = None  # sees all that is sent
         self.drift = (0.9, 1.1)  # the margin of the lease covers it
         self.trace: list[str] | None = None
         self.count: dict[str, int] = {}
@@ -75,7 +78,11 @@ class World:
         """May be lost, doubled, late and out of order; what a node sends to itself arrives."""
         rng = self.rng
         if source == node:
-            self.after(0.0002, self._arrive, source, node, port, payload)
+            self.after(0.0002, self.arrive, source, node, port, payload)
+            return
+        if self.postman is not None:
+            self.postman(source, node, port, payload)
+        if (source, node) in self.tunnels and (source, node) in self.cuts:
             return
         for _ in range(2 if self.double and rng.random() < self.double else 1):
             if self.loss and rng.random() < self.loss:
@@ -83,11 +90,13 @@ class World:
             delay = 0.0005 + 0.02 * rng.random() ** 3
             if self.slow and rng.random() < self.slow:
                 delay = self.slow_s * rng.random()  # it slept in some buffer for longer than a lease
-            self.after(delay, self._arrive, source, node, port, payload)
+            if node in self.lag:
+                delay += rng.uniform(*self.lag[node])
+            self.after(delay, self.arrive, source, node, port, payload)
 
-    def _arrive(self, source: str, node: str, port: str, payload: Any) -> None:
+    def arrive(self, source: str, node: str, port: str, payload: Any) -> None:
         target = self.nodes.get(node)
-        if target is not None and (source, node) not in self.cuts:
+        if target is not None and ((source, node) not in self.cuts or (source, node) in self.tunnels):
             target.deliver(port, source, payload)
 
 

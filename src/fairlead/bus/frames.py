@@ -35,7 +35,7 @@ SEAL_BYTES: Final = 16
 BLOCK_BYTES: Final = 256 << 10  # a block is closed when it has this much
 BLOCK_BYTES_MAX: Final = MESSAGE_BYTES_MAX + BLOCK_BYTES + (64 << 10)
 NAME_BYTES_MAX: Final = 255
-JOIN_BYTES: Final = 8 << 10  # below it, one copy is cheaper than one more piece
+JOIN_BYTES: Final = 8 << 10  # of pieces that have less on average, one copy is cheaper than many pieces
 
 
 class Malformed(ValueError):
@@ -51,7 +51,7 @@ def pack(kind: int, channel: str = "", port: str = "", pieces: Sequence[Bytes] =
     if size > MESSAGE_BYTES_MAX + 2 * NAME_BYTES_MAX:
         raise ValueError(f"a message of {size} bytes is too large for the bus: at most {MESSAGE_BYTES_MAX}")
     head = FRAME.pack(size, kind, len(to), len(at)) + to + at
-    if size <= JOIN_BYTES:
+    if size <= JOIN_BYTES * (len(pieces) or 1):
         return [b"".join((head, *pieces))], size + FRAME.size
     return [head, *(piece if type(piece) is bytes else bytes(piece) for piece in pieces)], size + FRAME.size
 

@@ -12,12 +12,12 @@ from typing import Final
 from fairlead.bus.frames import Malformed
 
 PORTS: Final = frozenset({"config", "admin"})
-PREFIX: Final = "settle:"
+PREFIXES: Final = ("settle:", "voter:", "ballot:")
 HEAD: Final = Struct("<BQQ")
 
 
 def is_control(port: str) -> bool:
-    return port in PORTS or port.startswith(PREFIX)
+    return port in PORTS or port.startswith(PREFIXES)
 
 
 def pack(origin: str, start: int, number: int) -> bytes:

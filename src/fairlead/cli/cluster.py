@@ -179,7 +179,8 @@ def scrub(target: ClusterTarget, group: str | None, wait_s: float) -> None:
     else:
         for row in rows:
             what = row.get("error") or _damage(row.get("damage") or [])
-            click.echo(f"group {row['group']} on {row['member']}: {row.get('records', 0):,} records read, {what}")
+            then = f"; {row['repair']}" if row.get("repair") else ""
+            click.echo(f"group {row['group']} on {row['member']}: {row.get('records', 0):,} records read, {what}{then}")
         for name, names in compared.items():
             click.echo(f"group {name}: {_comparison(names)}")
     if bad or any(compared.values()):

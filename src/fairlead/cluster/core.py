@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from fairlead.cluster.admin import Admin
@@ -26,7 +27,7 @@ from fairlead.cluster.names import (
     Announcements,
     Names,
 )
-from fairlead.cluster.options import Options
+from fairlead.cluster.options import AT_START, Options
 from fairlead.cluster.outgoing import Link, chunked, encode_json
 from fairlead.cluster.own_sends import OwnSends
 from fairlead.cluster.parameters import Kind, Parameters
@@ -117,13 +118,7 @@ class Core:
         self.written_bytes = 0
         self.safe = 0
         self.faults = 0
-        marks = Marks(
-            settings.high_water_commands,
-            settings.low_water_commands,
-            settings.high_water_bytes,
-            settings.low_water_bytes,
-        )
-        self.tasks = Scheduler(marks, self._on_mark, self._on_fault)
+        self.tasks = Scheduler(_marks_of(settings), self._on_mark, self._on_fault)
         self.session_task, self.reliability_task, self.admin_task, self.manager_task, self.log_task = (
             self.tasks.add(Task(name, "single"))
             for name in ("session-manager", "reliability-manager", "admin-manager", "destination-manager", "log")
@@ -142,6 +137,7 @@ class Core:
         self.prepared = Preparations(self)
         self.decisions = Decisions(self)
         self.settle_send: Callable[[str, dict[str, Any]], None] = lambda group, message: None  # a cluster has another
+        self.copies: Callable[[], int] = lambda: 1  # of everything kept here, on as many nodes
         self.transfers = Transfers(self, large)
         self.admin: Admin = Admin(self)
         self.stages: Stages = Stages(self)
@@ -153,6 +149,12 @@ class Core:
         self._loading: dict[int, list[Destination | None]] = {}
         self._link_number = 0
         self.next_message = index << MESSAGE_BITS | 1
+
+    def configure(self, settings: Options) -> None:
+        """Other values of `[messages]`; those in `AT_START` wait for the next start."""
+        kept = {name: getattr(self.settings, name) for name in AT_START}
+        self.settings = replace(settings, **kept)
+        self.tasks.marks = _marks_of(self.settings)
 
     # --- Port: records --------------------------------------------------------------------------------------------
     def append(self, kind: int, head: Bytes, payload: Bytes = b"") -> tuple[int, int]:
@@ -217,13 +219,14 @@ class Core:
             self.send(session.line, durable.KIND_NOTICE, number=0, body=encode_json(facts))
 
     def broadcast(self, destination: Destination, entries: Bytes, link: int) -> None:
-        through = self._through(link)
-        if through is None:
+        ways = [way for way in self._ways(link) if self._takes(way, link)]
+        if not ways:
             return
         topic = destination.name.encode()
         for headers, body, identified in publishes_of(entries):
             flags = FLAG_IDENTITY if identified else 0
-            through.frame(0, 0, KIND_PUBLISH, flags=flags, topic=topic, headers=headers, body=body)
+            for way in ways:
+                way.frame(0, 0, KIND_PUBLISH, flags=flags, topic=topic, headers=headers, body=body)
 
     def large(self, session: Session, entries: Bytes) -> Bytes:
         return self.transfers.admit(session, entries)
@@ -291,20 +294,37 @@ class Core:
     def publish(
         self, topic: str, body: Bytes, headers: Sequence[tuple[str, bytes | str]] = (), *, link: int = -1
     ) -> None:
-        through = self._through(link)
-        if through is not None:
-            section = encode_headers(headers)
-            through.frame(0, 0, KIND_PUBLISH, topic=topic.encode(), headers=section, body=body)
+        section = encode_headers(headers)
+        for way in self._ways(link)[:1]:
+            way.frame(0, 0, KIND_PUBLISH, topic=topic.encode(), headers=section, body=body)
 
-    def _through(self, link: int) -> Link | None:
-        """The manager to hand a broadcast to: the one it came from, else any."""
-        return self.links.get(link) or next((one for one in self.links.values() if one.manager >= 0), None)
+    def _ways(self, link: int) -> list[Link]:
+        """One link to each client manager: that which a message came from first, of other nodes the oldest (CLU-1).
+
+        A node's links have an order of their own, so one that stays keeps what one producer sent in its order.
+        """
+        came = self.links.get(link)
+        ways = {} if came is None else {came.node: came}
+        for one in self.links.values():
+            if one.carries_broadcasts and one.node not in ways:
+                ways[one.node] = one
+        return list(ways.values())
+
+    def _takes(self, way: Link, link: int) -> bool:
+        """Has it room? Nobody waits for a node that is not the sender's: its transient subscribers miss something."""
+        if way.is_full and way.node and way.number != link:
+            way.missed += 1
+            return False
+        if way.missed:
+            missed, way.missed = way.missed, 0
+            text = f"{way.node} took no more for a while: its transient subscribers missed {missed} batches."
+            self.event("warning", "broadcasts-missed", text, client_manager=way.node, count=missed)
+        return True
 
     @property
     def is_link_full(self) -> bool:
-        """Does the manager that broadcasts go through take no more for the moment?"""
-        through = self._through(-1)
-        return through is not None and through.is_full
+        """Does a manager that broadcasts go through take no more for the moment?"""
+        return any(way.is_full for way in self._ways(-1))
 
     # --- Host: work -----------------------------------------------------------------------------------------------
     @property
@@ -395,9 +415,11 @@ class Core:
         self.sessions.on_command(line, number, request)
 
     # --- Links ----------------------------------------------------------------------------------------------------
-    def link_opened(self) -> Link:
+    def link_opened(self, node: str = "", *, carries_broadcasts: bool = False) -> Link:
+        """`node`: the client manager at its other end, in a cluster; else it carries broadcasts after its hello."""
         self._link_number += 1
-        link = self.links[self._link_number] = Link(self._link_number)
+        number = self._link_number
+        link = self.links[number] = Link(number, node, carries_broadcasts=carries_broadcasts)
         return link
 
     def link_lost(self, link: Link) -> None:
@@ -420,6 +442,7 @@ class Core:
         do = request.get("do")
         if do == "hello":
             link.manager = request["manager"] if isinstance(request.get("manager"), int) else 0
+            link.carries_broadcasts = link.carries_broadcasts or not link.node
             link.announced = self.announcements.number
             names = self.names.listed()
             facts = {"names": names[:NAMES_PER_FRAME], "count": len(names), "group": self.group, "epoch": self.epoch}
@@ -507,3 +530,9 @@ class Core:
         if isinstance(origin, Line):
             code, text = (error.code, error.text) if isinstance(error, FairleadError) else ("internal", "")
             self.error(origin, 0, code, text or "The server met a fault of its own; its log says more.")
+
+
+def _marks_of(settings: Options) -> Marks:
+    return Marks(
+        settings.high_water_commands, settings.low_water_commands, settings.high_water_bytes, settings.low_water_bytes
+    )

@@ -53,10 +53,10 @@ class Destination:
     """A queue or a topic."""
 
     __slots__ = (
-        "bytes", "clock", "cursors", "dedup", "first", "id", "index", "kept_bytes", "kind", "large", "last_index",
-        "last_read", "last_values", "ledger", "low", "marks", "name", "next", "next_cursor", "number", "parameters",
-        "parts", "port", "priorities", "recent", "retention", "retry_due", "selective", "stale", "takes_dead",
-        "trim_due", "views", "visible",
+        "bytes", "clock", "cursors", "dedup", "first", "halted", "id", "index", "kept_bytes", "kind", "large",
+        "last_index", "last_read", "last_values", "ledger", "low", "marks", "name", "next", "next_cursor", "number",
+        "parameters", "parts", "port", "priorities", "recent", "retention", "retry_due", "selective", "stale",
+        "takes_dead", "trim_due", "views", "visible",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +99,7 @@ class Destination:
         self.last_read: tuple[int, stored.Stored] | None = None  # within one turn
         self.takes_dead = name == dead.DEAD_QUEUE or name.startswith(f"{dead.DEAD_QUEUE}.")
         self.views: dict[Consumer, views.View] = {}
+        self.halted = False  # nothing is handed out, see draining.py
         self.trim_due = False
         self.retry_due = False
         self.stale = 0  # settlements that came too late
@@ -247,7 +248,7 @@ class Destination:
         if self.trim_due:
             retention.trim(self)
         more = self.ledger is not None and bool(self.ledger.asked) and gathering.run(self)
-        if self.parameters.paused:
+        if self.halted or self.parameters.paused:
             return more
         if not (self.kind == "topic" and self.parameters.slow_subscriber == "hold" and self._somebody_is_slow()):
             for cursor in list(self.cursors.values()):

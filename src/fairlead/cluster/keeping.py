@@ -42,7 +42,7 @@ def apply(home: Destination, kind: int, index: int, place: int, head_and_payload
             _, number, beyond = records.MARK_RECORD.unpack_from(body)
             if number in home.cursors:
                 cursor = home.cursors[number]
-                cursor.mark = cursor.mark_safe = max(cursor.mark, beyond)
+                cursor.mark = cursor.mark_safe = beyond  # lower than before only after `draining`
         case records.PLACE:
             one = stored.read(body)
             _placed(home, one.head, place, len(body))

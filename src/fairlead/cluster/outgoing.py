@@ -30,10 +30,26 @@ encode_json = msgspec.json.Encoder().encode
 class Link:
     """One manager's link, as the core knows it."""
 
-    __slots__ = ("announced", "bytes", "generation", "is_full", "is_open", "lines", "manager", "number", "out")
+    __slots__ = (
+        "announced",
+        "bytes",
+        "carries_broadcasts",
+        "generation",
+        "is_full",
+        "is_open",
+        "lines",
+        "manager",
+        "missed",
+        "node",
+        "number",
+        "out",
+    )
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, node: str = "", *, carries_broadcasts: bool = False) -> None:
         self.number = number
+        self.node = node  # the client manager it comes from, in a cluster
+        self.carries_broadcasts = carries_broadcasts  # whoever is behind it hands publishes to transient subscribers
+        self.missed = 0  # messages that transient subscribers of that node did not get, since it took no more
         self.manager = -1  # until it said hello
         self.generation = 0
         self.announced = 0  # announcements it has acknowledged

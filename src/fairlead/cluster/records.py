@@ -23,7 +23,7 @@ COMMIT: Final = 10  # COMMIT_RECORD + items: a transaction became effective, all
 OUTCOME: Final = 11  # JSON {session, transaction, outcome}: rolled back for good; nobody may commit it any more
 SETTLE: Final = 12  # SETTLE_RECORD + items: acknowledged, dropped, expired, count raised, delayed
 MOVE: Final = 13  # STORE_RECORD + MOVED per message + entries: stored in one destination, settled in another
-MARK: Final = 14  # MARK_RECORD: up to this order number messages may have been delivered
+MARK: Final = 14  # MARK_RECORD: up to this order number messages may have been delivered, and none behind it
 PLACE: Final = 15  # STORE_RECORD + entries: compaction copied messages; they are here now
 FIRE: Final = 16  # STORE_RECORD + FIRE_RECORD + entries: a schedule fell due and made messages
 CANCEL: Final = 17  # JSON {number, order}: a schedule was cancelled
@@ -33,7 +33,7 @@ RESERVE: Final = 21  # RESERVE_RECORD: messages of a queue reserved under the na
 RESERVED: Final = 22  # RESERVED_RECORD: how far a cursor was committed, or that it was released
 STAGE: Final = 23  # JSON {do: open, drop, forget, ids, …}: of stages and sinks; what is staged is in HIDDEN records
 PUBLISH: Final = 24  # PUBLISH_RECORD + items + JSON: a batch of a query, its stages became visible, all of them
-PREPARE: Final = 25  # PREPARE_RECORD + items + JSON: a transaction across groups can be committed, and waits for the word
+PREPARE: Final = 25  # PREPARE_RECORD + items + JSON: a transaction across groups is ready, and waits for the word
 DECIDED: Final = 26  # JSON {rolled_back: id} or {complete: [id]}: of transactions across groups, known by their ids
 PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accepted send number}}; from compaction
 

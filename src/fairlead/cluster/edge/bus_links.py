@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlead.bus.port import Bus, Bytes
-from fairlead.cluster.client_manager.link_head import CLOSE, DATA, FULL, LINK_HEAD, OPEN, REFUSED, ROOM, port_of
+from fairlead.cluster.client_manager.link_head import (
+    CLOSE,
+    DATA,
+    FULL,
+    LINK_HEAD,
+    OPEN,
+    OWN_SLOT,
+    REFUSED,
+    ROOM,
+    port_of,
+)
 from fairlead.cluster.core import Core
 from fairlead.cluster.demuxing import scan
 from fairlead.cluster.outgoing import Link
@@ -78,7 +88,8 @@ class BusLinks:
         elif what == OPEN:
             if one is not None:
                 self._lose(one)
-            self._links[sender, slot] = BusLink(core.link_opened(), sender, slot, generation)
+            link = core.link_opened(sender, carries_broadcasts=slot != OWN_SLOT)
+            self._links[sender, slot] = BusLink(link, sender, slot, generation)
         elif one is None or one.generation != generation:
             if what == DATA:
                 self._refuse(sender, slot, generation)

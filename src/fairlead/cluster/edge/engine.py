@@ -103,6 +103,12 @@ class Engine:
             clock_ms=now_ms,
         )
 
+    def configure(self, options: Options) -> None:
+        """Other values of `[messages]`, while it runs."""
+        self.options = options
+        self.journal.options.quota_bytes = options.quota_bytes
+        self.core.configure(options)
+
     def build(self) -> None:
         """A core of which nothing is known yet."""
         journal = self.journal

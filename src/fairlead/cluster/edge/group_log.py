@@ -78,9 +78,12 @@ class GroupLog:
         return self.journal.last
 
     @property
+    def synced(self) -> int:
+        return self.journal.safe
+
+    @property
     def durable(self) -> int:
-        gate = None if self.leads else self.gate  # who leads has its files, or nobody has
-        return self.journal.safe if gate is None else gate.limit(self.journal.safe)
+        return self.journal.safe if self.gate is None else self.gate.limit(self.journal.safe)
 
     @property
     def has_more(self) -> bool:

@@ -78,14 +78,18 @@ class MemberHome:
         except msgspec.MsgspecError as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         if not loaded and notes.loaded:
-            self.renew()
-            notes.loaded = False
-            self.write_notes(notes)
+            self.distrust(notes)
         return notes
 
     def write_notes(self, notes: MemberNotes) -> None:
         """On stable storage when this returns."""
         self._put("notes.json", msgspec.json.encode(notes))
+
+    def distrust(self, notes: MemberNotes) -> None:
+        """What is here is damaged: another store, of which nothing counts until a whole state has come."""
+        self.renew()
+        notes.loaded = False
+        self.write_notes(notes)
 
     # --- A whole state taken over ---------------------------------------------------------------------------------
     def begin_incoming(self) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from fairlead.cluster.edge.group_log import GroupLog
 from fairlead.cluster.replication.log import Batch
+from fairlead.errors import RemoteProtocolError
 
 
 class MemberLog:
@@ -28,6 +29,10 @@ class MemberLog:
         return self.inner.last
 
     @property
+    def synced(self) -> int:
+        return self.inner.synced
+
+    @property
     def durable(self) -> int:
         return self.inner.durable
 
@@ -39,7 +44,10 @@ class MemberLog:
 
     def take(self, batch: Batch, skip: int = 0) -> None:
         self._follow()
-        self.inner.take(batch, skip)
+        try:
+            self.inner.take(batch, skip)
+        except ValueError as error:
+            raise RemoteProtocolError(f"records that came are none: {error}") from None
 
     def cut(self, last: int) -> None:
         self._follow()

@@ -2,7 +2,8 @@
 
 While it follows, the core is told what is safe, in order. When it leads, the core writes, and may be ahead of what is
 safe; so whoever stops leading throws the core away and builds it again from the journal. What was written stays in the
-log: some of it may be safe, and the next primary knows what is.
+log: some of it may be safe, and the next primary knows what is. Building takes its time and is done in a thread: the
+other groups of the node go on meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
+from typing import Any
 
 from fairlead.cluster import records
 from fairlead.cluster.core import Core
@@ -21,6 +24,9 @@ from fairlead.cluster.edge.side_feed import SideFeed
 from fairlead.cluster.replica import Replica
 from fairlead.journal.edge.journal import Journal
 from fairlead.journal.edge.opening import Recovery as Found
+
+Work = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+"""What has a job done in a thread, and its result, or its exception, told in the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class MemberStore:
         self._on_core = on_core
         self._before_following = before_following
         self._reserve = reserve
+        self._read: Event | None = None  # set when the thread has built what is to follow
         self.replica = ready.replica
         self.log = MemberLog(self._attend(ready), self.follow)
         engine.report(ready.found)
@@ -99,16 +106,15 @@ class MemberStore:
             applied=ready.found.covers,
             apply=ready.replica.apply,
             on_safe=engine.core.on_safe,
-            gate=self._side,
             aside=self.home.path,
         )
+        log.gate = self._side  # it was told above; what a damaged disk has left cannot be read once more
         engine.keep(self._on_journal, self._reserve)
         self._on_core(engine.core)
         self._watch(engine.journal.fd, self._on_journal)
         return log
 
-    def _reopen(self) -> None:
-        ready = prepare(self.engine)
+    def _adopt(self, ready: Prepared) -> None:
         self.replica, self.log.inner = ready.replica, self._attend(ready)
         gc.unfreeze()  # the core that was
         gc.collect()
@@ -117,37 +123,75 @@ class MemberStore:
     def lead(self, epoch: int) -> None:
         """What is in the log counts, all of it, and the core writes on."""
         self.log.inner.lead()
-        self.log.inner.gate = None  # what we write we have
+        transfers = self.core.transfers
+        transfers.coming = self._side.lead(transfers.known, lambda number: self.core.transfers.missing(number))
+        if not transfers.coming:
+            self.log.inner.gate = None  # what we write we have
         self.replica.lead()
         self.leads = True
         self.engine.begin(epoch)
 
     def follow(self) -> None:
-        """If this store led: no more."""
-        if not self.leads:
-            return
+        """If this store led: no more, at once. `fold` does it without making others wait."""
+        if self.leads:
+            self._lead_no_more()
+            self.shut()
+            self._adopt(prepare(self.engine))
+
+    def fold(self, work: Work, then: Callable[[Exception | None], None]) -> None:
+        """This store led, and follows when `then` is called; until then nobody may touch it."""
+        self._lead_no_more()
+        self._rebuild(work, lambda: None, then)
+
+    def swap(self, work: Work, then: Callable[[Exception | None], None], *, loaded: bool) -> None:
+        """A whole state that is complete takes the place of ours, which it must not fall behind if ours is `loaded`.
+
+        It is so when `then` is called; until then nobody may touch the store.
+        """
+        ours = (self.log.last, self.log.epoch_at(self.log.last)) if loaded else (0, 0)
+        self._rebuild(work, lambda: self.home.swap(*ours), then)
+
+    def _lead_no_more(self) -> None:
         self.leads = False
+        self._side.follow()
         self.folds += 1
         self._before_following()
-        self.shut()
-        self._reopen()
 
-    def swap(self, *, loaded: bool) -> None:
-        """A whole state that is complete takes the place of ours, which it must not fall behind if ours is `loaded`."""
-        ours = (self.log.last, self.log.epoch_at(self.log.last)) if loaded else (0, 0)
-        self.shut()
-        self.home.swap(*ours)
-        self._reopen()
+    def _rebuild(self, work: Work, change: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
+        """Close everything, have the files changed, and read them again, in a thread."""
+        engine, read = self.engine, Event()
+        self._read = read
+        self._forget(engine.journal.fd)
+
+        def build() -> Prepared:
+            try:
+                engine.close()
+                change()
+                return prepare(engine)
+            finally:
+                read.set()
+
+        def built(ready: Prepared | Exception) -> None:
+            if self._read is not read:
+                return  # shut meanwhile
+            self._read = None
+            if isinstance(ready, Prepared):
+                self._adopt(ready)
+                then(None)
+            else:
+                then(ready)
+
+        work(build, built)
 
     def collect(self, *, patiently: bool) -> bool:
-        """Take in what the disk has done. Is more durable than before?"""
-        before, journal = self.log.durable, self.engine.journal
+        """Take in what the disk has done. Is more on it than before?"""
+        before, journal = self.log.synced, self.engine.journal
         journal.collect(patiently=patiently)
         self.log.inner.on_collected()
         loaded = journal.loaded()
         if loaded:
             self.core.on_loaded(loaded)
-        return self.log.durable > before
+        return self.log.synced > before
 
     def submit(self, now_s: float) -> None:
         """One batch to the disk."""
@@ -158,6 +202,9 @@ class MemberStore:
 
     def shut(self) -> None:
         """Everything on disk, and the files closed."""
+        if self._read is not None:
+            self._read.wait()
+            self._read = None
         self._forget(self.engine.journal.fd)
         self.engine.close()
 

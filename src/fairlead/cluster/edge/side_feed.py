@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +58,7 @@ class Pull:
     turn: int = 0  # which source
     wanted: tuple[int, bytes] | None = None  # length and SHA-256, when it is complete
     indexes: tuple[int, ...] = ()  # records that wait for it
+    fruitless: int = 0  # questions since the last piece that brought nothing
     recalled: bool = False  # from an earlier life: the message may be gone, and its file with it
 
 
@@ -79,6 +80,7 @@ class SideFeed:
     ) -> None:
         self.sources: list[str] = []  # nodes to be asked, the primary first
         self.strange = 0
+        self.missing: Callable[[int], None] | None = None  # while we lead: told of a file that nobody has whole
         self._bus, self._port, self._work, self._large = bus, f"side:{group}", work, large
         self._clock_s, self._ready = clock_s, ready
         self._pulls: dict[int, Pull] = {}
@@ -97,6 +99,8 @@ class SideFeed:
         if facts["state"] == "complete":
             pull.wanted = int(facts["length"]), bytes.fromhex(facts["sha256"])
             pull.indexes = (*pull.indexes, index)
+        else:
+            pull.wanted, pull.indexes = None, ()  # begun, perhaps once more
         self._go_on(pull)
 
     def recall(self, index: int, body: memoryview) -> None:
@@ -122,6 +126,20 @@ class SideFeed:
                 pull.indexes = tuple(index for index in pull.indexes if index <= last)
                 if not pull.indexes:
                     pull.wanted = None
+
+    def lead(self, known: Collection[int], missing: Callable[[int], None]) -> set[int]:
+        """We lead: pull on only what records wait for, of the files that are known to be needed; which these are.
+
+        Whoever took part in the choice has each of them, if its record was safe; of others `missing` is told.
+        """
+        self._pulls = {number: pull for number, pull in self._pulls.items() if pull.indexes and number in known}
+        for pull in self._pulls.values():
+            pull.fruitless, pull.recalled = 0, False
+        self.missing = missing
+        return set(self._pulls)
+
+    def follow(self) -> None:
+        self.missing = None
 
     @property
     def waiting(self) -> list[int]:
@@ -156,7 +174,14 @@ class SideFeed:
         elif pull.wanted is not None and pull.length >= pull.wanted[0]:
             wanted = pull.wanted
             self._job(pull, lambda: _check(self._path(pull.number), *wanted), lambda good: self._checked(pull, good))
-        elif self.sources and self._clock_s() - pull.asked_s >= ASK_S:
+        elif self.missing is not None and pull.fruitless > len(self.sources):
+            del self._pulls[pull.number]
+            self.missing(pull.number)
+            self._ready()
+        elif self._clock_s() - pull.asked_s >= ASK_S:
+            if pull.asked_s > 0:  # unanswered
+                pull.turn += 1
+                pull.fruitless += 1
             self._ask(pull)
 
     def _known(self, pull: Pull, size: int) -> None:
@@ -172,11 +197,21 @@ class SideFeed:
             pull.turn += 1
 
     def _ask(self, pull: Pull) -> None:
+        if not self.sources:
+            pull.fruitless += 1
+            return
         pull.asked_s = self._clock_s()
         source = self.sources[pull.turn % len(self.sources)]
         want = SideWant(pull.number, pull.length, pull.length + WINDOW_BYTES)
         if not self._bus.send(source, self._port, _head(want)):
-            pull.turn += 1
+            self._in_vain(pull)
+
+    def _in_vain(self, pull: Pull) -> None:
+        """That one is not there, or has it not: the next one is asked, soon if somebody waits for it here."""
+        pull.turn += 1
+        pull.fruitless += 1
+        if self.missing is not None:
+            pull.asked_s = -ASK_S
 
     def _on_piece(self, sender: str, piece: SidePiece, data: bytes) -> None:
         pull = self._pulls.get(piece.file)
@@ -184,14 +219,14 @@ class SideFeed:
             return
         if not data:
             if pull.indexes:
-                pull.turn += 1  # somebody else may have it
+                self._in_vain(pull)
             elif pull.recalled:
                 del self._pulls[piece.file]
             return
         path = self._path(pull.number)
 
         def written(beyond: int) -> None:
-            pull.length = beyond
+            pull.length, pull.fruitless = beyond, 0
             if pull.wanted is None or pull.length < pull.wanted[0]:
                 self._ask(pull)
 

@@ -79,7 +79,7 @@ class VoteBook:
 
 
 class Vote:
-    """One vote at work: listens on `voter:GROUP`. Its answers have a port of their own, which is relayed between buses."""
+    """One vote at work: listens on `voter:GROUP`; its answers have a port of their own, relayed between buses too."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""One attempt to become primary (CLU-150): votes, then members of the set bound to the epoch, then the best of their
-logs, then the record accepted by a majority. A question that is not answered is put again until somebody else leads.
+"""One attempt to become primary (CLU-150): would votes be given? Then they are asked for, then members of the set are
+bound to the epoch, then the best of their logs is copied, then a majority accepts the record. A question that is not
+answered is put again until somebody else leads.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class Candidacy:
         self.epoch = max(member.seen, member.notes.fence) + 1
         member.seen = self.epoch
         self.asked = member.notes.known.electorate
+        # Who cannot get a majority must not make even one vote promise: it would turn away the primary of the others.
+        self.is_trial = not forced
+        self.willing: dict[str, ControlRecord] = {}
         self.promises: dict[str, ControlRecord] = {}
         self.basis: ControlRecord | None = None
         self.joined: dict[str, Length] = {}
@@ -46,17 +50,21 @@ class Candidacy:
         if self.proposal:
             member.ask_voters(self.proposal.electorate, m.RecordAsk(self.proposal, member.now_s, member.start))
         elif self.basis is None:
-            member.ask_voters(self.asked, m.PromiseAsk(self.epoch, member.store))
+            member.ask_voters(self.asked, m.PromiseAsk(self.epoch, member.store, self.is_trial))
         else:
             for store in sorted(self.basis.members - self.joined.keys()):
                 member.send(node_of(store), m.JoinAsk(self.epoch))
             if self.source:
                 self._fetch()
+            else:
+                self.on_durable()
 
-    def on_answer(self, message: m.Promised | m.Joined | m.Fetched) -> None:
+    def on_answer(self, message: m.Willing | m.Promised | m.Joined | m.Fetched) -> None:
         if message.epoch != self.epoch:
             return
         match message:
+            case m.Willing():
+                self._on_willing(message.voter, message.record)
             case m.Promised():
                 self._on_promised(message)
             case m.Joined():
@@ -64,19 +72,28 @@ class Candidacy:
             case m.Fetched():
                 self._on_fetched(message)
 
+    def _on_willing(self, voter: str, record: ControlRecord) -> None:
+        self.willing[voter] = record
+        if self.is_trial and self._has_majority(self.willing):
+            self.is_trial = False
+            self.ask()
+
     def _on_promised(self, promised: m.Promised) -> None:
-        if self.basis is not None:
-            return
-        member = self.member
+        self._on_willing(promised.voter, promised.record)  # a late answer, or of one that knows no trial
         self.promises[promised.voter] = promised.record
-        best = max(self.promises.values(), key=lambda record: record.stamp)
+        if self.basis is None and (best := self._has_majority(self.promises)):
+            self._take_over(best)
+
+    def _has_majority(self, answers: dict[str, ControlRecord]) -> ControlRecord | None:
+        """The newest record they show, if they are a majority of its electorate."""
+        member = self.member
+        best = max(answers.values(), key=lambda record: record.stamp)
         if not member.rules.adopt_record:
             best = member.notes.known
         if not best.electorate <= self.asked:  # the votes are elsewhere by now
             self.asked |= best.electorate
-            member.ask_voters(best.electorate, m.PromiseAsk(self.epoch, member.store))
-        if is_majority(best.electorate, self.promises):
-            self._take_over(best)
+            member.ask_voters(best.electorate, m.PromiseAsk(self.epoch, member.store, self.is_trial))
+        return best if is_majority(best.electorate, answers) else None
 
     def _take_over(self, basis: ControlRecord) -> None:
         member = self.member
@@ -127,10 +144,16 @@ class Candidacy:
         self.joined[member.store] = self._own_length()
         best = max(sorted(self.joined), key=lambda store: (self.joined[store], store == member.store))
         if best == member.store or not member.rules.copy_best:
-            self._propose(basis.members, basis.copies)
+            # Once it is recorded, our store alone may stand for the others: what we took over must not be lost with us.
+            if member.log.synced >= member.log.last or not member.rules.durable_first:
+                self._propose(basis.members, basis.copies)
         elif best != self.source:
             self.source, self._fetch_first = best, member.log.last + 1
             self._fetch()
+
+    def on_durable(self) -> None:
+        if self.basis is not None and self.proposal is None and self.joined:
+            self._choose()
 
     # --- copying what we lack
 
@@ -194,7 +217,7 @@ class Candidacy:
 
     def tick(self) -> None:
         if self.member.now_s >= self._retry_at_s:
-            if self.basis is None and not self.promises:
+            if self.basis is None and not self.willing:
                 self.member.say_waiting((), "no vote has promised us the epoch yet")
             self.ask()
 

@@ -71,7 +71,7 @@ class Changes:
 
     def _is_silent(self, store: str) -> bool:
         member, settings, node = self.member, self.member.settings, node_of(store)
-        if node not in member.peers or node in member.lost or store in self._slow:
+        if node not in member.peers or node in member.lost or node in member.lame or store in self._slow:
             return True
         alive_s = self._alive_s.get(store)
         if alive_s is None and store not in self.took_part:
@@ -101,7 +101,7 @@ class Changes:
     def _may_enter(self, store: str) -> bool:
         member = self.member
         node = node_of(store)
-        if node not in member.peers or node in member.lost or node == member.node:
+        if node not in member.peers or node in member.lost or node in member.lame or node == member.node:
             return False
         if member.now_s - self._alive_s.get(store, NEVER) > member.settings.removal_s / 2:
             return False

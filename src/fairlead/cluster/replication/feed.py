@@ -45,24 +45,38 @@ class Feed:
             self._under_way.clear()
             self._bytes = 0
 
-    def pump(self, log: Log, epoch: int, record: ControlRecord, safe: int, now_s: float) -> list[Append]:
-        """What may go now."""
+    def pump(
+        self,
+        log: Log,
+        epoch: int,
+        record: ControlRecord,
+        safe: int,
+        now_s: float,
+        made: dict[int, Append] | None = None,
+    ) -> list[Append]:
+        """What may go now. `made`: of this moment, by first index; backups that are equally far get the same object."""
         appends: list[Append] = []
+        made = {} if made is None else made
         self.is_reading = False
         while (
             len(self._under_way) < self._room
             and log.first <= self.next <= log.last
             and self._bytes < self.settings.window_bytes
         ):
-            batch = log.read(self.next, self.settings.append_bytes)
-            if batch is None:
-                self.is_reading = True
-                break
-            data = memoryview(batch.data)
-            appends.append(Append(epoch, record, safe, log.first, batch.first, batch.previous, batch.epochs, data))
-            self.next = batch.last + 1
-            self._under_way.append((batch.last, len(data)))
-            self._bytes += len(data)
+            append = made.get(self.next)
+            if append is None:
+                batch = log.read(self.next, self.settings.append_bytes)
+                if batch is None:
+                    self.is_reading = True
+                    break
+                data = memoryview(batch.data)
+                append = Append(epoch, record, safe, log.first, batch.first, batch.previous, batch.epochs, data)
+                made[self.next] = append
+            appends.append(append)
+            last, size = append.batch.last, len(append.data)
+            self.next = last + 1
+            self._under_way.append((last, size))
+            self._bytes += size
             self.sent_s = now_s
         return appends
 

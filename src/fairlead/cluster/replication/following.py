@@ -8,6 +8,7 @@ from fairlead.cluster.replication import messages as m
 from fairlead.cluster.replication.agreement import agreed, back_up
 from fairlead.cluster.replication.events import NeedsState, Role
 from fairlead.cluster.replication.record import nodes_of
+from fairlead.errors import StoreFull
 
 if TYPE_CHECKING:
     from fairlead.cluster.replication.member import Member
@@ -33,6 +34,8 @@ class Following:
         self._asked_state_s = -1e9
         self._owed: tuple[str, m.FetchAsk] | None = None
         self._epoch_heard = 0
+        self._dead = ("", 0)  # a node and its epoch
+        self._deaf_until_s = 0.0
 
     @property
     def role(self) -> Role:
@@ -53,6 +56,8 @@ class Following:
         member = self.member
         if append.epoch < member.notes.fence and member.rules.check_epoch:
             member.send(sender, m.Refused("", member.notes.fence))
+            return
+        if (sender, append.epoch) == self._dead and member.now_s < self._deaf_until_s:
             return
         leading = member.leading
         if leading and append.epoch <= leading.epoch and not self._yields_to(sender, append):
@@ -94,15 +99,19 @@ class Following:
             self._back_up(append, anchor)
             return
         top = agreed(log, batch, anchor) if member.rules.match_previous else min(batch.last, log.last)
-        new = batch.last > top
+        new, is_full = batch.last > top, False
         if new:
             member.cut(top)
-            log.take(batch, top - before)
+            try:
+                log.take(batch, top - before)
+            except StoreFull:
+                is_full = True  # what fitted was taken; the rest is asked for when a sign of life shows that it lacks
         self.is_lacking = False
-        self.verified = max(self.verified, batch.last)
+        last = log.last if is_full else batch.last
+        self.verified = max(self.verified, last)
         self.told_safe = max(self.told_safe, append.safe)
         self._settle()
-        if not new or log.durable >= batch.last or not member.rules.sync_before_stored:
+        if not is_full and (not new or log.durable >= last or not member.rules.sync_before_stored):
             self.report()
 
     def _back_up(self, append: m.Append, anchor: int) -> None:
@@ -111,7 +120,9 @@ class Following:
             self._need_state("our history differs from the primary's in what was safe", append)
             return
         want = back_up(member.log, anchor, append.batch.epoch_at(anchor), member.safe + 1)
-        if want < append.oldest:
+        if want < append.oldest <= anchor:
+            self.report(append.oldest)  # it is known what precedes the oldest: perhaps the logs agree there
+        elif want < append.oldest:
             self._need_state("our log parts from the primary's where that is only in its state", append)
         else:
             self.report(want)
@@ -190,7 +201,13 @@ class Following:
 
     # --- time
 
-    def stand_soon(self) -> None:
+    def mourn(self, node: str) -> None:
+        """That primary, or candidate, is dead. The notice may have overtaken its last words: they come from nobody."""
+        member = self.member
+        self._dead, self._deaf_until_s = (node, member.notes.fence), member.now_s + member.settings.absence_s
+        self._stand_soon()
+
+    def _stand_soon(self) -> None:
         """The primary is lost. Who is of lower rank comes first (CLU-141)."""
         self.primary = None
         self.stand_at_s = self.member.now_s + self.member.rank * self.member.settings.stagger_s

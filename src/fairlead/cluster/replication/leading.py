@@ -95,8 +95,7 @@ class Leading(Changes):
             return
         self.heard_from(stored.store, stored.upto)
         feed.on_stored(stored.store, stored.upto, stored.want, member.log.last, member.now_s)
-        self.advance()
-        self.consider_change()
+        self.advance_and_consider(stored.store not in self.current.members)
         self._pump(sender, feed)
 
     def on_joined(self, joined: m.Joined) -> None:
@@ -105,12 +104,13 @@ class Leading(Changes):
             self.took_part |= {joined.store}
 
     def pump(self) -> None:
+        made: dict[int, m.Append] = {}
         for node in sorted(self.feeds):
-            self._pump(node, self.feeds[node])
+            self._pump(node, self.feeds[node], made)
 
-    def _pump(self, node: str, feed: Feed) -> None:
+    def _pump(self, node: str, feed: Feed, made: dict[int, m.Append] | None = None) -> None:
         member = self.member
-        for append in feed.pump(member.log, self.epoch, self.current, member.safe, member.now_s):
+        for append in feed.pump(member.log, self.epoch, self.current, member.safe, member.now_s, made):
             member.send(node, append)
 
     def _sign_of_life(self, node: str) -> None:
@@ -141,6 +141,13 @@ class Leading(Changes):
         if member.rules.own_epoch and log.epoch_at(position) != self.epoch:
             return  # what was taken over becomes safe with the START record behind it (CLU-143)
         member.settle(position)
+
+    def advance_and_consider(self, is_new: bool = False) -> None:
+        """Something was stored: nothing in the set changes by that, but at the beginning, or if it `is_new` in it."""
+        is_new |= self.member.safe < self.start_index
+        self.advance()
+        if is_new:
+            self.consider_change()
 
     def _covered(self, record: ControlRecord) -> int:
         """So far the log is durable here and on as many stores of that set as it takes."""

@@ -49,8 +49,12 @@ class Log(Protocol):
     def last(self) -> int: ...
 
     @property
+    def synced(self) -> int:
+        """Records up to here are on stable storage."""
+
+    @property
     def durable(self) -> int:
-        """Everything up to here is on stable storage."""
+        """Everything up to here is on stable storage: the records and whatever they refer to. At most `synced`."""
 
     def epoch_at(self, index: int) -> int:
         """Epoch of that record; 0 for index 0; -1 if that is no longer known (before `first` - 1) or beyond `last`."""

@@ -74,6 +74,7 @@ class Member:
         self.serving = False
         self.waiting: Waiting | None = None
         self.lost: set[str] = set()  # nodes said to be dead, and not heard of since
+        self.lame: frozenset[str] = frozenset()  # nodes that lost a bus which we have: not in sync (CLU-49)
         self.following = Following(self)
         self.candidacy: Candidacy | None = None
         self.leading: Leading | None = None
@@ -145,7 +146,7 @@ class Member:
                 self.following.on_join_ask(sender, message)
             case m.FetchAsk():
                 self.following.on_fetch_ask(sender, message)
-            case m.Promised() | m.Joined() | m.Fetched():
+            case m.Willing() | m.Promised() | m.Joined() | m.Fetched():
                 if self.candidacy:
                     self.candidacy.on_answer(message)
                 elif self.leading and isinstance(message, m.Joined):
@@ -175,8 +176,7 @@ class Member:
         """`log.durable` has grown."""
         self.now_s = now_s
         if self.leading:
-            self.leading.advance()
-            self.leading.consider_change()
+            self.leading.advance_and_consider()
         else:
             self.following.on_durable()
         self._settle_down()
@@ -188,7 +188,7 @@ class Member:
         if self.leading:
             self.leading.consider_change()
         elif node == self.following.primary or node == self.following.bound_to:
-            self.following.stand_soon()
+            self.following.mourn(node)
         self._settle_down()
 
     def accepts_state(self, last: int, last_epoch: int, epoch: int) -> bool:

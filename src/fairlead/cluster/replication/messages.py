@@ -25,10 +25,11 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="what"):
 
 
 class PromiseAsk(_Message, frozen=True, tag=1):
-    """A candidate asks for an epoch of its own."""
+    """A candidate asks for an epoch of its own. `trial`: it only asks whether it would get it."""
 
     epoch: int
     store: str
+    trial: bool = False
 
 
 class RecordAsk(_Message, frozen=True, tag=2):
@@ -146,6 +147,14 @@ class TakeOver(_Message, frozen=True, tag=13):
     epoch: int
 
 
+class Willing(_Message, frozen=True, tag=14):
+    """A vote would promise that epoch, and has promised nothing."""
+
+    voter: str
+    epoch: int
+    record: ControlRecord
+
+
 Message = (
     PromiseAsk
     | RecordAsk
@@ -160,9 +169,10 @@ Message = (
     | FetchAsk
     | Fetched
     | TakeOver
+    | Willing
 )
 
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 14
 NOTHING = memoryview(b"")
 EMPTY_MARK = msgspec.msgpack.encode(b"")
 LONG_MARK = struct.Struct(">BI")  # bin 32
@@ -181,7 +191,9 @@ def encode_pieces(message: Message) -> tuple[bytes | memoryview, ...]:
         return (_encoder.encode(message),)
     head = _encoder.encode(msgspec.structs.replace(message, data=NOTHING))
     # The data is the last field: the mark of an empty one gives way to that of a long one.
-    return head[: -len(EMPTY_MARK)] + LONG_MARK.pack(0xC6, len(message.data)), message.data
+    data, whole = message.data, message.data.obj
+    plain = whole if type(whole) is bytes and len(whole) == len(data) else data  # `bytes` are not copied by a bus
+    return head[: -len(EMPTY_MARK)] + LONG_MARK.pack(0xC6, len(data)), plain
 
 
 def decode(data: bytes | bytearray | memoryview) -> Message:

@@ -7,6 +7,7 @@ of its disk, `a1.9f03…`, so that an emptied disk is nobody's member and no vot
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -43,6 +44,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
         return f"<{self.epoch}.{self.version} {self.primary} of {stores}; {self.copies} copies; votes {votes}>"
 
 
+@lru_cache(4096)
 def node_of(identity: str) -> str:
     """The node of a store or a vote."""
     return identity.rpartition(".")[0]

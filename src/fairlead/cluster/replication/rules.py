@@ -27,6 +27,7 @@ class Rules:
     only_members: bool = True  # who is not in the recorded set does not lead (CLU-150)
     enough_members: bool = True  # set size - copies + 1 members take part (CLU-150)
     copy_best: bool = True  # a candidate first holds the log of the most up to date (CLU-150)
+    durable_first: bool = True  # what a candidate took over is durable before it asks for its record (CLU-150)
     epoch_first: bool = True  # "most up to date": epoch of the last record, then its number (CLU-150)
     own_epoch: bool = True  # copies are counted for records of the primary's own epoch (CLU-143)
     restart_new_epoch: bool = True  # a restarted primary never goes on in its old epoch (CLU-143)

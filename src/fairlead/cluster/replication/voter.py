@@ -15,6 +15,7 @@ from fairlead.cluster.replication.messages import (
     Recorded,
     Refused,
     StepDown,
+    Willing,
 )
 from fairlead.cluster.replication.notes import VoterNotes
 from fairlead.cluster.replication.record import ControlRecord, node_of
@@ -48,6 +49,7 @@ class Voter:
         self.holder = notes.record.primary if waits else ""
         self.holder_start = UNKNOWN_START
         self.refusals = 0
+        self._dead: dict[str, int] = {}  # the process of a node that died last: a notice may overtake its last words
 
     def on_message(self, sender: str, message: Message, now_s: float) -> None:
         match message:
@@ -63,6 +65,7 @@ class Voter:
 
     def on_dead(self, node: str, start: int, now_s: float) -> None:
         """This process is dead for certain, so it serves no more. Losing sight of it is not enough (CLU-149)."""
+        self._dead[node] = start
         if node_of(self.holder) == node and self.holder_start <= start:
             self.leased_until_s = now_s
 
@@ -83,6 +86,8 @@ class Voter:
             self._refuse(sender)
         elif now_s < self.leased_until_s and ask.store != self.holder and self.rules.obey_lease:
             pass  # a primary may still serve: no answer is the answer
+        elif ask.trial:
+            self._reply(sender, Willing(self.identity, ask.epoch, notes.record))
         else:
             if (notes.promised, notes.promised_to) != (ask.epoch, ask.store):
                 notes.promised, notes.promised_to, self.notes_dirty = ask.epoch, ask.store, True
@@ -96,8 +101,10 @@ class Voter:
         if record.stamp != notes.record.stamp or record.epoch != notes.promised:
             notes.promised, notes.promised_to, notes.record = record.epoch, record.primary, record
             self.notes_dirty = True
-        self.leased_until_s = now_s + self.settings.lease_s + self.settings.margin_s
         self.holder, self.holder_start = record.primary, ask.start
+        self.leased_until_s = now_s
+        if self._dead.get(node_of(record.primary)) != ask.start:
+            self.leased_until_s += self.settings.lease_s + self.settings.margin_s
         self._reply(sender, Recorded(self.identity, record.epoch, record.version, ask.sent))
 
     def _refuse(self, sender: str) -> None:

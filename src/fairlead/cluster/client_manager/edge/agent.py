@@ -40,6 +40,7 @@ from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters, MessageManagerCounter
 from fairlead.runtime.member_node.plan import PLAN_NAME, Plan
+from fairlead.runtime.restart import REFUSED
 from fairlead.runtime.rundir import listen_unix
 from fairlead.store import layout
 from fairlead.store.edge.segment import open_segment
@@ -167,6 +168,7 @@ class AgentProcess:
         mine = self.bus.view.peers.get(self._plan.node.name)
         found |= {"rank": mine.rank if mine else None, "buses": list(self._plan.node.buses)}
         found["chokes"] = self._choke.times
+        found["bus"] = self.bus.figures()
         found["revision"] = self._plan.settings.revision if self._part is None else self._part.settings.revision
         found["votes"] = {group: vote.facts() for group, vote in self._votes.items()}
         if self._part is not None:
@@ -197,12 +199,21 @@ class AgentProcess:
             if sum(link.is_known for link in self.agent.managers.values()) >= self._managers:
                 break
             self._turn()
+            if self._is_refused():
+                return REFUSED
         self._control.send("ready")
         while not self._is_over():
             self._turn()
-            if self._part is not None and self._part.state == "refused":
-                raise ConfigError(self._part.reason)
+            if self._is_refused():
+                return REFUSED
         return 0
+
+    def _is_refused(self) -> bool:
+        """Have the others another configuration? Then the whole node ends (CLU-189, CLU-194)."""
+        if self._part is None or self._part.state != "refused":
+            return False
+        self._control.send("failed", text=self._part.reason)
+        return True
 
     def _turn(self) -> None:
         now_s = time.monotonic()
