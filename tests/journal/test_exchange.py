@@ -293,6 +293,35 @@ def test_a_full_disk_takes_what_it_can_and_says_so(tmp_path: Path) -> None:
         one.abort()
 
 
+@pytest.mark.requirement("CLU-113", state="half", note="the journal's part")
+def test_a_full_disk_still_takes_what_frees_room(tmp_path: Path) -> None:
+    message, settlement = 8, 10
+    source, _ = open_journal(tmp_path / "a", files=Hasty())
+    target, _ = open_journal(tmp_path / "b", files=Hasty(), segment_bytes=4096, quota_bytes=3 * 4096)
+    for _ in range(60):
+        source.append(message, bytes(300))
+    source.flush()
+    found = source.export(1, 1 << 20)
+    assert found is not None
+    with pytest.raises(StoreFull):
+        target.take(found.data)
+    target.flush()
+    last = target.last
+    assert 0 < last < 60
+    assert target.full
+    other, _ = open_journal(tmp_path / "c", files=Hasty())
+    for kind in (*[message] * last, *[settlement] * 9, message, settlement):
+        other.append(kind, bytes(300))
+    other.flush()
+    found = other.export(last + 1, 1 << 20)
+    assert found is not None
+    with pytest.raises(StoreFull):
+        target.take(found.data)
+    assert target.last == last + 9
+    for one in (source, target, other):
+        one.abort()
+
+
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), min_size=1, max_size=20))
 def test_epochs_are_what_was_told(steps: list[tuple[int, int]]) -> None:
     epochs, model, epoch = Epochs(), [0], 0

@@ -6,11 +6,13 @@ place. So it is complete in itself: index, epoch, epoch of the record before (do
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from fairlead.journal.crc import crc32c
 from fairlead.journal.layout import BATCH_MAGIC, EXCHANGE_MAGIC, ITEM, ITEM_BYTES, padded
 from fairlead.journal.records import PLACE, Bytes, item_at, sealed
 
-__all__ = ["Seen", "check_export", "export", "walk"]
+__all__ = ["Seen", "check_export", "export", "first_of", "walk"]
 
 Seen = tuple[int, int, int, int, int, int]
 """index, place of the body, kind, offset of the body in the data, its length, epoch."""
@@ -106,3 +108,13 @@ def check_export(data: Bytes, skip: int) -> tuple[int, int, tuple[tuple[int, int
     if skip > count:
         raise ValueError(f"there are only {count} records")
     return first, before, tuple(runs), longest, start
+
+
+def first_of(kinds: Container[int], data: Bytes, offset: int) -> int:
+    """Where the first record of these kinds begins, from that offset on; the end, if there is none."""
+    while offset < len(data):
+        _, kind, length, *_ = ITEM.unpack_from(data, offset)
+        if kind in kinds:
+            return offset
+        offset += ITEM_BYTES + padded(length)
+    return offset

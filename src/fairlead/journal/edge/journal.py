@@ -30,6 +30,7 @@ from fairlead.journal.edge.reading import Reader, Recent
 from fairlead.journal.edge.room import Room, Sparse
 from fairlead.journal.edge.threads import open_writer
 from fairlead.journal.epochs import Epochs
+from fairlead.journal.exchange import first_of
 from fairlead.journal.facts import WAITING
 from fairlead.journal.faults import JournalFailed, StoreFull
 from fairlead.journal.layout import (
@@ -301,14 +302,18 @@ class Journal(Contents):
             raise ValueError(f"record {first + skip} does not follow record {self._next - 1} of epoch {self._previous}")
         if FILE_HEAD.size + 2 * ITEM_BYTES + padded(longest) > self.options.segment_bytes:
             raise ValueError("a record is smaller than a segment")
-        view = memoryview(data)
-        while offset < len(view):
+        view, end, is_limited = memoryview(data), len(data), False
+        while offset < end:
+            if self._room.full and not is_limited:  # what frees room still has the reserve
+                is_limited, end = True, first_of(self._bulky, data, offset)
+                view = view[:end]
+                continue
             need = ITEM_BYTES + padded(int.from_bytes(view[offset + 4 : offset + 8], "little"))
             batch = self._open
             if batch is None or batch.size + need > self._open_max:
                 batch = self._begin(need)
             done = len(taken)
-            offset = batch.take(data, offset, self._open_max, taken)
+            offset = batch.take(view, offset, self._open_max, taken)
             for index, place, kind, body, size in taken[done:]:
                 if kind in self._described:
                     self._note(kind, index, place, view[body : body + size], size)
@@ -317,6 +322,8 @@ class Journal(Contents):
                 self._next += count
                 self._previous = epoch
         self.hurry = True
+        if end < len(data):
+            raise StoreFull(self._room.full or "there was no room for all of it")
         return taken
 
     def cut(self, last: int, aside: Path | None = None) -> Path | None:
