@@ -20,7 +20,7 @@ from fairlead.errors import BadCredentials
 from fairlead.runtime.local_cluster import LocalCluster
 from fairlead.testing import Cluster
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.nodes, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,8 @@ def ok(cluster: Cluster, *arguments: str) -> Any:
     return json.loads(result.output)
 
 
+@pytest.mark.requirement("CLU-147", state="half", note="the warning; no witness is added")
+@pytest.mark.requirement("CLU-44", state="half", note="the status names the carrier")
 def test_status_shows_nodes_groups_and_warnings(cluster: Cluster) -> None:
     found = json.loads(run(cluster, "status", "--json").output)
     assert {node["node"]: node["kind"] for node in found["nodes"]} == {"cm1": "cm", "mm1": "mm", "mm2": "mm"}
@@ -53,7 +55,7 @@ def test_status_shows_nodes_groups_and_warnings(cluster: Cluster) -> None:
     assert "primary" in shown.output
 
 
-@pytest.mark.requirement("CLU-185")
+@pytest.mark.requirement("CLU-185", state="half", note="every node answers; the group of _ADMIN is up")
 def test_every_node_answers_on_its_local_socket(cluster: Cluster) -> None:
     for node in ("cm1", "mm1", "mm2"):
         words = ["cluster", "status", "--json", "--data", str(cluster.data(node))]
@@ -65,8 +67,8 @@ def test_by_url_with_the_rights_of_a_client(cluster: Cluster) -> None:
     assert len(json.loads(result.output)["nodes"]) == 3, result.output
 
 
-@pytest.mark.requirement("CLU-184")
-@pytest.mark.requirement("CLU-192")
+@pytest.mark.requirement("CLU-184", "CLU-192", state="half", note="one change, on all nodes")
+@pytest.mark.requirement("CLU-188", state="half", note="no essential value changes online")
 def test_a_setting_is_changed_on_all_nodes(cluster: Cluster) -> None:
     answer = ok(cluster, "set", "removal_s", "6.5")
     assert answer["missing"] == []
@@ -75,6 +77,21 @@ def test_a_setting_is_changed_on_all_nodes(cluster: Cluster) -> None:
     refused = run(cluster, "set", "detection_s", "1.0")
     assert refused.exit_code == 1
     assert "essential" in refused.output
+
+
+@pytest.mark.requirement(
+    "CLU-192", state="half", note="members that run take it at once, or it is said that they do not"
+)
+def test_a_setting_reaches_members_that_run_or_it_is_said_that_it_does_not(cluster: Cluster) -> None:
+    def everywhere(name: str, value: object) -> bool:
+        return all(cluster.facts(node, group)[name] == value for node in ("mm1", "mm2") for group in ("a", "b"))
+
+    ok(cluster, "set", "removal_s", "7.5")
+    cluster.wait_until(lambda: everywhere("removal_s", 7.5), "every member has it")
+    assert ok(cluster, "set", "messages.quota_bytes", str(1 << 33))["at_start"] == []
+    cluster.wait_until(lambda: everywhere("quota_bytes", 1 << 33), "every member has it")
+    assert ok(cluster, "set", "messages.cache_bytes", str(1 << 24))["at_start"] == ["messages.cache_bytes"]
+    assert "next start" in run(cluster, "set", "messages.cache_bytes", str(1 << 25)).output
 
 
 def test_primaries_move_and_messages_stay(cluster: Cluster) -> None:
@@ -122,7 +139,8 @@ def test_faults_are_set_and_healed(cluster: Cluster) -> None:
     assert run(cluster, "fault", "heal").exit_code == 0
 
 
-@pytest.mark.requirement("CLU-145")
+@pytest.mark.requirement("CLU-145", state="half", note="a voter out and in; never two majorities: tests/replication")
+@pytest.mark.requirement("CLU-8", state="half", note="members and groups come and go")
 def test_voters_and_members_change_online(cluster: Cluster) -> None:
     assert run(cluster, "remove-voter", "cm1").exit_code == 2, "without a terminal it wants --yes"
     ok(cluster, "remove-voter", "cm1", "--yes")
@@ -140,6 +158,7 @@ def test_voters_and_members_change_online(cluster: Cluster) -> None:
     assert "only member" in run(cluster, "shrink", "c", cluster.primary("c"), "--yes").output
 
 
+@pytest.mark.requirement("CLU-11", state="half", note="one node, to the same version")
 def test_an_update_of_one_node_waits_until_it_is_in_sync(cluster: Cluster) -> None:
     before = cluster.facts("mm2")["pid"]
     words = ["cluster", "update", "--data", str(cluster.directory), "--node", "mm2"]
@@ -160,7 +179,7 @@ def test_a_killed_primary_is_followed_by_the_backup(cluster: Cluster) -> None:
     cluster.wait_in_sync("b", 2)
 
 
-@pytest.mark.requirement("CLU-206")
+@pytest.mark.requirement("CLU-206", state="half", note="who may connect; a withdrawn right: processes/durable")
 def test_users_are_a_setting_of_all_client_managers(cluster: Cluster, tmp_path: Path) -> None:
     file = str(tmp_path / "users.toml")
     words = ["user", "add", "bob", "--password-stdin", "--file", file]

@@ -177,3 +177,25 @@ def test_no_pattern_without_an_underscore_stands_for_a_name_with_one(pattern: st
     own = "_" + pattern if pattern[0] not in "*>" else "_a." + pattern
     index.add(own, 2)
     assert (2 in index.match("_a." + topic)) == topics.compile(own).matches("_a." + topic)
+
+
+@pytest.mark.requirement("CLU-178", state="half", note="rights of the names")
+@pytest.mark.parametrize("group", ["b", "orders-2"])
+def test_the_log_and_the_dead_of_further_groups_are_as_those_of_the_first(group: str) -> None:
+    log, dead = f"_LOG.{group}", f"_DMQ.{group}"
+    root = Rights(consume=(">", "_DMQ", "_LOG"), subscribe=("_LOG",), admin=("_ADMIN",))
+    plain = Rights(consume=(">",), subscribe=(">",))
+    one = Rights(consume=(log,))
+    rules = Rules({"root": root, "plain": plain, "one": one})
+    for name in (log, dead):
+        assert rules.allows("root", "consume", name)
+        assert rules.allows("root", "browse", name)
+        assert not rules.allows("plain", "consume", name)
+        assert not rules.allows("root", "send", name)
+        assert not Rules.open().allows("", "send", name)
+        assert not Rules.open().allows("", "publish", name)
+        assert Rules.open().allows("", "consume", name)
+    assert rules.allows("one", "consume", log)
+    assert not rules.allows("one", "consume", "_LOG")
+    assert rules.allows("root", "subscribe", log)
+    assert not rules.allows("root", "consume", "_LOGS")

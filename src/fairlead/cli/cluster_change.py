@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,18 @@ def set_command(target: ClusterTarget, key: str, value: str, file: Path | None) 
     if file is not None:
         _set_in_file(file, key, parsed)
         return
-    _report(target, target.change({key: parsed}), f"{key} = {value}")
+    _report(target, target.change({key: parsed}), f"{key} = {value}", _at_start(key, parsed))
+
+
+def _at_start(key: str, value: Any) -> list[str]:
+    """What of this does not reach message managers that run."""
+    from fairlead.cluster.options import is_live
+
+    section, _, name = key.partition(".")
+    if section != "messages":
+        return []
+    names = [name] if name else list(value) if isinstance(value, dict) else []
+    return [f"messages.{one}" for one in names if not is_live(one)]
 
 
 def parse_value(text: str) -> Any:
@@ -73,11 +85,17 @@ def _set_in_file(file: Path, key: str, value: Any) -> None:
     click.echo(f"{file} has revision {changed.revision} now; start this node first or with the others, and all take it")
 
 
-def _report(target: ClusterTarget, answer: dict[str, Any], sentence: str) -> None:
+def _report(target: ClusterTarget, answer: dict[str, Any], sentence: str, at_start: Sequence[str] = ()) -> None:
+    """`at_start`: values that nodes take at their next start."""
     if target.as_json:
-        click.echo(json.dumps({"revision": answer.get("revision"), "missing": answer.get("missing", [])}))
+        facts = {"revision": answer.get("revision"), "missing": answer.get("missing", []), "at_start": list(at_start)}
+        click.echo(json.dumps(facts))
         return
     click.echo(f"{sentence}, decided as revision {answer.get('revision')}")
+    for name in at_start:
+        click.echo(
+            f"{name} is valid on each node of message managers from its next start on (`fairlead cluster update`)"
+        )
     if missing := answer.get("missing"):
         click.echo(f"not yet told by {', '.join(missing)}, which take it when they can")
 

@@ -125,7 +125,7 @@ class Commands:
             "in_doubt": sum(one.in_doubt for one in core.prepared.by_id.values()),
             "transfers": core.transfers.facts()["uploads"],
             "blocked": sum(core.is_blocked(one) for one in destinations),
-            "protected": False,  # no second copy of the well-known destinations exists on another node (CLU-178)
+            "protected": core.copies() > 1,  # another node has a copy of the well-known destinations (CLU-178)
             "sync": core.settings.sync,
             "configuration_revision": self._admin.revision,
             "settings": self._admin.settings,

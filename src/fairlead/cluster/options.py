@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Final, Literal
 
 MIB = 1 << 20
 
@@ -35,3 +35,12 @@ class Options:
     def of(cls, settings: object) -> Options:
         """The values of a settings section that has (some of) these names."""
         return cls(**{one.name: getattr(settings, one.name) for one in fields(cls) if hasattr(settings, one.name)})
+
+
+AT_START: Final = ("segment_bytes", "flush_wait_ms", "sync", "cache_bytes", "pool_threads")
+"""Of these the values of the start are valid until the next one."""
+
+
+def is_live(name: str) -> bool:
+    """Does a change of this value of `[messages]` reach message managers that run?"""
+    return name not in AT_START and any(one.name == name for one in fields(Options))

@@ -104,7 +104,7 @@ class Scheduler:
         self.current: Task | None = None
         self._works: Task | None = None  # runs commands now, and will be asked for its work in any case
         self.commands_run = 0
-        self._marks = marks
+        self.marks = marks
         self._on_mark = on_mark  # a queue passed its high mark (True), or fell below its low mark again
         self._on_fault = on_fault
         self._ready: deque[Task] = deque()
@@ -147,7 +147,7 @@ class Scheduler:
         depth = task.depth
         if depth > task.depth_max:
             task.depth_max = depth
-        if not task.over_mark and (depth >= self._marks.high_commands or task.bytes >= self._marks.high_bytes):
+        if not task.over_mark and (depth >= self.marks.high_commands or task.bytes >= self.marks.high_bytes):
             task.over_mark = True
             task.overs += 1
             self._on_mark(task, True)
@@ -226,7 +226,7 @@ class Scheduler:
         task.commands_run += done
         task.slices += 1
         self.commands_run += done
-        if task.over_mark and task.depth <= self._marks.low_commands and task.bytes <= self._marks.low_bytes:
+        if task.over_mark and task.depth <= self.marks.low_commands and task.bytes <= self.marks.low_bytes:
             task.over_mark = False
             self._on_mark(task, False)
         if more or queue:

@@ -42,6 +42,7 @@ class Transfers:
         self._references: dict[int, int] = {}  # stored entries that name the file
         self._deferred: dict[Producer, list[Callable[[], None]]] = {}
         self._next = 1
+        self.coming: set[int] = set()  # files that are fetched from another member
         self.downloads = Downloads(core, files, self.let_go)
 
     # ------------------------------------------------------------------ the way in
@@ -185,9 +186,15 @@ class Transfers:
             "length": length,
             "sha256": digest.hex(),
         }
-        self._core.append(records.TRANSFER, msgspec.json.encode(facts))
-        self._tell(upload, offset=length, complete=True)
-        self._release(upload)
+        index, _ = self._core.append(records.TRANSFER, msgspec.json.encode(facts))
+        producer = upload.producer
+
+        def safe() -> None:
+            if not upload.failed:
+                self._tell(upload, offset=length, complete=True)
+            self._let_go_on(producer)
+
+        self._core.after(index, safe)  # a message that names it is never stored where its body may be missing
 
     def _tell(self, upload: Upload, **facts: Any) -> None:
         producer = upload.producer
@@ -220,8 +227,11 @@ class Transfers:
         self._deferred.setdefault(producer, []).append(action)
 
     def _release(self, upload: Upload) -> None:
-        producer = upload.producer
-        if producer is None or not upload.is_last:
+        if upload.is_last:
+            self._let_go_on(upload.producer)
+
+    def _let_go_on(self, producer: Producer | None) -> None:
+        if producer is None:
             return
         producer.uploads = max(producer.uploads - 1, 0)
         if not producer.uploads:
@@ -313,9 +323,8 @@ class Transfers:
         if number in self._references:
             return  # a stored message names it already
         upload = self._by_id.get(number) or Upload(number, bytes.fromhex(facts["session"]), facts["number"])
-        if facts["state"] == "complete":
-            upload.complete = (facts["length"], bytes.fromhex(facts["sha256"]))
-            upload.is_last = True
+        upload.is_last = facts["state"] == "complete"
+        upload.complete = (facts["length"], bytes.fromhex(facts["sha256"])) if upload.is_last else None
         self._add(upload)
 
     def snapshot(self) -> dict[str, Any]:
@@ -352,6 +361,26 @@ class Transfers:
             for number in (*destination.large.values(), *destination.parts.files()):
                 self.kept(number)
 
+    @property
+    def known(self) -> set[int]:
+        """Files that messages name, or may name one day."""
+        return self._references.keys() | self._by_id.keys()
+
+    def missing(self, number: int) -> None:
+        """We lead now, and no member has the whole of that file: its client goes on where ours ends (CLU-98)."""
+        self.coming.discard(number)
+        upload = self._by_id.get(number)
+        if number in self._references:
+            self._say_lost([number])
+        elif upload is not None and upload.complete is not None:
+            upload.complete, upload.is_last = None, False
+            facts = {"id": number, "session": upload.session_id.hex(), "number": upload.number, "state": "begun"}
+            self._core.append(records.TRANSFER, msgspec.json.encode(facts))
+
+    def _say_lost(self, numbers: list[int]) -> None:
+        text = f"{len(numbers)} very large messages have lost their files."
+        self._core.event("error", "large-lost", text, files=numbers[:100])
+
     def _collect(self, found: dict[int, int] | Exception) -> None:
         if isinstance(found, Exception):
             self._core.event("error", "large-files", f"The folder of very large messages cannot be read: {found}")
@@ -359,11 +388,9 @@ class Transfers:
         self._next = max(self._next, *(number + 1 for number in found), 1) if found else self._next
         for number in found:
             self.let_go(number)
-        missing = [number for number in self._references if number not in found]
+        missing = [number for number in self._references if number not in found and number not in self.coming]
         if missing:
-            self._core.event(
-                "error", "large-lost", f"{len(missing)} very large messages have lost their files.", files=missing[:100]
-            )
+            self._say_lost(missing)
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -21,6 +21,8 @@ from tests.cluster.members.rig import Nodes, until
 
 LEFT, RIGHT = "left", "right"
 
+pytestmark = [pytest.mark.processes, pytest.mark.nodes]
+
 
 def two_groups(folder: Path) -> Nodes:
     return Nodes(folder, groups=("a", "b"), pins={"a": [LEFT], "b": [RIGHT]}, messages={"segment_bytes": 1 << 20})
@@ -43,7 +45,8 @@ def cm(nodes: Nodes) -> Iterator[CmNode]:
         print(node.output())
 
 
-@pytest.mark.requirement("CLU-182")
+@pytest.mark.requirement("CLU-182", state="scaled", note="4 nodes")
+@pytest.mark.requirement("CLU-183", state="half", note="a frozen node is named")
 def test_all_nodes_answer_and_those_missing_are_named(nodes: Nodes, cm: CmNode) -> None:
     until(lambda: cm.ask("cluster-status")["expected"] == 4, "all nodes are in the view")
     found = cm.ask("cluster-status")
@@ -62,7 +65,7 @@ def test_all_nodes_answer_and_those_missing_are_named(nodes: Nodes, cm: CmNode) 
     until(lambda: not cm.ask("cluster-status")["missing"], "all of them answer again")
 
 
-@pytest.mark.requirement("CLU-2")
+@pytest.mark.requirement("CLU-2", state="half", note="the client manager's part")
 def test_a_client_manager_alone_takes_logins_and_says_to_try_again(tmp_path: Path) -> None:
     async def use(url: str) -> None:
         async with await fairlead.connect(url) as connection:
@@ -76,7 +79,7 @@ def test_a_client_manager_alone_takes_logins_and_says_to_try_again(tmp_path: Pat
         asyncio.run(use(node.url))
 
 
-@pytest.mark.requirement("CLU-1")
+@pytest.mark.requirement("CLU-1", state="half", note="queues, topics and a transaction")
 def test_whatever_is_sent_at_one_client_manager_is_received_at_another(nodes: Nodes, cm: CmNode) -> None:
     async def use(here: str, there: str) -> None:
         async with await fairlead.connect(here) as producer, await fairlead.connect(there) as consumer:
@@ -108,6 +111,55 @@ def test_whatever_is_sent_at_one_client_manager_is_received_at_another(nodes: No
         updated = admin.answer_of(second.data / "run", "update", component="agent")
         assert [one["outcome"] for one in updated["updates"]] == ["done"]
         until(lambda: second.groups_up() == {"a", "b"}, "both groups are linked again")
+
+
+@pytest.mark.requirement("CLU-1", state="half", note="transient subscribers of durable topics")
+@pytest.mark.requirement("CLU-16")
+def test_what_a_durable_topic_stores_reaches_transient_subscribers_at_every_client_manager_once(
+    nodes: Nodes, cm: CmNode
+) -> None:
+    """By name and by pattern, in the order of each producer, whichever road it came by."""
+    count = 50
+
+    async def heard(connection: fairlead.Connection, pattern: str, started: asyncio.Event) -> list[tuple[str, int]]:
+        got: list[tuple[str, int]] = []
+        async with connection.subscribe(pattern) as subscription:
+            started.set()
+            while [body for _, body in got].count(-1) < 2:
+                message = await subscription.next(20)
+                who, _, number = message.body.decode().partition(" ")
+                got.append((who, int(number)))
+        return got
+
+    async def send(connection: fairlead.Connection, who: str, name: str) -> None:
+        topic = connection.topic(name)
+        for number in range(count):
+            if number % 10:
+                await topic.send(f"{who} {number}".encode())
+            else:
+                async with connection.transaction() as transaction:
+                    await transaction.send(topic, f"{who} {number}".encode())
+        await topic.send(f"{who} -1".encode())
+
+    async def use(here: str, there: str) -> None:
+        async with await fairlead.connect(here) as first, await fairlead.connect(there) as second:
+            name = f"{LEFT}.ticks"
+            await first.topic(name).send(b"made 0")
+            listeners, ready = [], []
+            for connection in (first, second):
+                for pattern in (name, f"{LEFT}.*"):
+                    ready.append(asyncio.Event())
+                    listeners.append(asyncio.create_task(heard(connection, pattern, ready[-1])))
+            for event in ready:
+                await event.wait()
+            await asyncio.gather(send(first, "one", name), send(second, "two", name))
+            for got in await asyncio.gather(*listeners):
+                for who in ("one", "two"):
+                    assert [number for its, number in got if its == who] == [*range(count), -1]
+
+    with CmNode(nodes, "cm3", managers=2) as second:
+        until(lambda: second.groups_up() == {"a", "b"}, "both groups are linked")
+        asyncio.run(use(cm.url, second.url))
 
 
 class Traffic:
@@ -162,7 +214,9 @@ class Traffic:
             assert self.got[name] == list(range(1, count + 1)), name
 
 
-@pytest.mark.requirement("CLU-117")
+@pytest.mark.requirement("CLU-119", state="scaled", note="three primaries and two agents are killed")
+@pytest.mark.requirement("CLU-118", state="half", note="repeats through one client manager")
+@pytest.mark.requirement("CLU-142", "CLU-117")
 def test_nothing_is_lost_or_doubled_when_primaries_and_the_agent_are_killed(nodes: Nodes, cm: CmNode) -> None:
     def kill_primary(group: str) -> None:
         name = nodes.wait_in_sync(2, group)

@@ -136,6 +136,34 @@ def test_what_is_given_up_or_undone_holds_nothing_back(tmp_path: Path, net: Net)
     assert b.log.durable == 3
 
 
+@pytest.mark.requirement("CLU-98")
+@pytest.mark.parametrize("has", [True, False])
+def test_who_leads_without_a_file_fetches_it_or_says_that_nobody_has_it(tmp_path: Path, net: Net, has: bool) -> None:
+    a, b, c = (Side(net, tmp_path, name) for name in "abc")
+    a.log.lead()
+    a.tell(1, "complete")  # needed
+    a.tell(2, "complete")  # consumed long ago
+    a.tell(3, "begun")
+    feed(a.log, b.log)
+    if has:
+        c.path(1).write_bytes(BODY)
+    else:
+        b.path(1).write_bytes(BODY[:10])
+        c.path(1).write_bytes(BODY[:5])
+    b.side.sources = ["a", "c"]  # a has died
+    net.nodes.pop("a")
+    b.log.lead()
+    missing: list[int] = []
+    assert b.side.lead({1, 3}, missing.append) == {1}
+    b.journal.append(7, b"the beginning of an epoch")
+    b.journal.flush()
+    assert b.log.durable == 0
+    run(net, b, c, turns=60)
+    assert missing == ([] if has else [1])
+    assert b.path(1).read_bytes() == (BODY if has else BODY[:10])
+    assert b.log.durable == 4
+
+
 def test_hostile_messages_are_counted(tmp_path: Path, net: Net) -> None:
     a = Side(net, tmp_path, "a")
     for data in (

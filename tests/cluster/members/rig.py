@@ -352,28 +352,45 @@ class Client:
 
     def send_large(self, producer: int, first: int, body: bytes) -> None:
         """A message of which the body goes ahead in pieces; until it is confirmed."""
+        self.upload(producer, body)
+        entry = encode(durable.LARGE.pack(1, len(body), sha256(body).digest()), flags=durable.ENTRY_LARGE)
+        head = STORE_HEAD.pack(1, 0, 0, self.session["ids"][0] + first)
+        self.frame(1, durable.KIND_STORE, number=producer, correlation=first, body=head + entry)
+
+        def stored() -> list[tuple[int, int, int]]:
+            if self.served is None:
+                raise Lost
+            return list(self.stored())
+
+        assert until(stored, "stored", step=self.turn) == [(first, 1, 0)]
+
+    def upload(self, producer: int, body: bytes, upto: int | None = None) -> int:
+        """Bring the pieces of a body there, or go on with that, until it is complete; where it began.
+
+        `upto`: only so much of it, and wait for nothing more than that it may be sent.
+        """
         asked = {"session": self.session["session"], "producer": producer, "transfer": 1, "length": len(body)}
-        answer = self.ask(1, "transfer", **asked)
-        granted, sent, complete = answer["offset"] + answer["window"], 0, False
+        answer = self.ask(1, "transfer", **asked, resume=True)
+        offset, end = answer["offset"], len(body) if upto is None else upto
+        granted, sent, complete = offset + answer["window"], offset, answer["complete"]
 
         def done() -> bool:
             nonlocal granted, sent, complete
+            if self.served is None:
+                raise Lost
             for notice in map(msgspec.json.decode, self.take(durable.KIND_NOTICE)):
                 assert notice["event"] == "transfer", notice
                 granted = max(granted, notice["offset"])
                 complete = complete or notice.get("complete", False)
-            while sent < min(granted, len(body)):
-                piece = body[sent : min(sent + (256 << 10), granted)]
+            while sent < min(granted, end):
+                piece = body[sent : min(sent + (256 << 10), granted, end)]
                 flags = FLAG_LAST if sent + len(piece) == len(body) else 0
                 self.frame(1, durable.KIND_PIECE, number=producer, correlation=1, peer=sent, flags=flags, body=piece)
                 sent += len(piece)
-            return complete
+            return bool(complete) or (upto is not None and sent >= upto)
 
         until(done, "the transfer is complete", step=self.turn)
-        entry = encode(durable.LARGE.pack(1, len(body), sha256(body).digest()), flags=durable.ENTRY_LARGE)
-        head = STORE_HEAD.pack(1, 0, 0, self.session["ids"][0] + first)
-        self.frame(1, durable.KIND_STORE, number=producer, correlation=first, body=head + entry)
-        assert until(lambda: list(self.stored()), "stored", step=self.turn) == [(first, 1, 0)]
+        return int(offset)
 
     def receive_large(self, name: str, length: int) -> bytes:
         """The body of the first message of a queue, pulled; then it is acknowledged."""

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.cluster.client_manager.link_head import CLOSE, DATA, FULL, LINK_HEAD, OPEN, REFUSED, ROOM
+from fairlead.cluster.client_manager.link_head import CLOSE, DATA, FULL, LINK_HEAD, OPEN, OWN_SLOT, REFUSED, ROOM
 from fairlead.cluster.demuxing import scan
 from fairlead.cluster.edge import bus_links
 from fairlead.cluster.edge.bus_links import BusLinks, whole_frames
 from fairlead.cluster.outgoing import Link
+from fairlead.cluster.parameters import Parameters
 from fairlead.wire import durable
+from fairlead.wire.entry_codec import encode
 from tests.cluster.core_rig import Rig
 
 EPOCH = 5
@@ -182,3 +184,33 @@ def test_hostile_bytes_end_the_link_and_harm_nothing(ends: Ends) -> None:
     ends.command(b'{"do":"hello","manager":0}', node="cm2")
     assert [one[1] for one in ends.work() if one[0] == "cm2"] == [DATA]
     assert len(ends.links) <= 2
+
+
+@pytest.mark.requirement("CLU-1", state="half", note="the primary's part; the whole: agent/test_processes.py")
+def test_what_is_broadcast_goes_to_each_client_manager_once_and_a_full_one_is_not_waited_for(ends: Ends) -> None:
+    core = ends.rig.core
+    core.create("news", "topic", Parameters())
+    for own in ends.before:
+        core.link_lost(core.links[own])
+    ends.links.serve(core, EPOCH)
+    for node in ("cm1", "cm2"):
+        for slot in (OWN_SLOT, 4, 5):
+            ends.say(OPEN, node=node, slot=slot)
+    ends.work()
+    came = [link for link in core.links.values() if link.node == "cm1"][-1]
+    news = core.names.by_name["news"].destination
+
+    def heard(link: int) -> list[tuple[str, int]]:
+        core.broadcast(news, encode(b"hello"), link)
+        found = [(to, slot) for to, _, slot, _, _, data in ends.work() if b"hello" in data]
+        return sorted(found)
+
+    assert heard(came.number) == [("cm1", 5), ("cm2", 4)]  # by the link it came from, and by the oldest elsewhere
+    assert heard(-1) == [("cm1", 4), ("cm2", 4)]
+    other = next(link for link in core.links.values() if link.node == "cm2" and link.carries_broadcasts)
+    other.is_full = True
+    assert heard(came.number) == [("cm1", 5)]
+    assert other.missed == 1
+    other.is_full = False
+    assert heard(came.number) == [("cm1", 5), ("cm2", 4)]
+    assert other.missed == 0

@@ -7,116 +7,21 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fairlead.journal.edge.journal import Journal
 from fairlead.journal.edge.options import Options as JournalOptions
 from tests.cluster.members.rig import Client, Lost, Nodes, until
+from tests.cluster.members.sender import Sender
 
 SMALL = {"segment_bytes": 1 << 20}
 
 Make = Callable[..., Nodes]
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Nodes] = []
-
-    def begin(**facts: Any) -> Nodes:
-        made.append(Nodes(tmp_path / f"{len(made)}", **{"messages": SMALL, **facts}))
-        return made[-1]
-
-    yield begin
-    for nodes in made:
-        for name in list(nodes.keepers):
-            try:
-                os.kill(int(nodes.status(name)["pid"]), signal.SIGCONT)
-            except (KeyError, ProcessLookupError):
-                pass
-        nodes.stop()
-        for name in nodes.names:
-            print(f"--- {name}\n{nodes.output(name) if (nodes.directory / f'{name}.out').exists() else ''}")
-
-
-@pytest.fixture
-def client_of() -> Iterator[Callable[..., Client]]:
-    made: list[Client] = []
-
-    def begin(nodes: Nodes, group: str = "a", own: str = "cm") -> Client:
-        made.append(Client(nodes, group, own))
-        return made[-1]
-
-    yield begin
-    for client in made:
-        client.close()
-
-
-class Sender:
-    """Sends numbered messages one after another, keeps what is not confirmed, resumes and repeats like a library."""
-
-    def __init__(self, client: Client, queue: str = "orders") -> None:
-        self.client = client
-        self.queue = queue
-        self.sent = 0
-        self.confirmed = 0
-        client.connect()
-        client.open()
-        self.producer = client.producer(queue)
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            self.sent += 1
-            self.client.send(self.producer, self.sent, b"%d" % self.sent)
-
-    def fill(self, count: int) -> None:
-        """Larger ones, in batches."""
-        for first in range(self.sent + 1, self.sent + count + 1, 100):
-            self.client.send(self.producer, first, *(b"%d" % n + bytes(1000) for n in range(first, first + 100)))
-            self.sent += 100
-            self.client.turn(0.0)
-        self.confirm_all()
-
-    def hear(self) -> None:
-        for first, count, _ in self.client.stored():
-            assert first == self.confirmed + 1, "confirmed out of order"
-            self.confirmed = first + count - 1
-
-    def confirm_all(self) -> None:
-        def done() -> bool:
-            self.hear()
-            if self.client.served is None:
-                raise Lost
-            return self.confirmed == self.sent
-
-        until(done, f"all {self.sent} confirmed", step=self.client.turn)
-
-    def go_on(self, other_than: str = "") -> float:
-        """After an interruption: resume, learn what was accepted, repeat the rest. When the group answered again."""
-        while True:
-            try:
-                self.client.connect(other_than)
-                accepted = self.client.open(resume=True)["accepted"].get(self.queue, 0)
-                back_s = time.monotonic()
-                assert accepted >= self.confirmed, "a confirmed message is not there"
-                self.producer = self.client.producer(self.queue)
-                self.confirmed, rest = accepted, self.sent
-                self.sent = accepted
-                self.send(rest - accepted)
-                self.confirm_all()
-                return back_s
-            except Lost:
-                continue
-
-    def check(self) -> None:
-        """Everything confirmed is there, in order, once."""
-        got = self.client.receive(self.queue, self.sent)
-        assert got == [b"%d" % n for n in range(1, self.sent + 1)]
+pytestmark = [pytest.mark.processes, pytest.mark.nodes, pytest.mark.slow]
 
 
 def flood(sender: Sender, count: int) -> None:
@@ -130,8 +35,8 @@ def flood(sender: Sender, count: int) -> None:
         pass
 
 
-@pytest.mark.requirement("CLU-33")
-@pytest.mark.requirement("CLU-141")
+@pytest.mark.requirement("CLU-33", state="half", note="two groups on each of two nodes")
+@pytest.mark.requirement("CLU-128", state="half", note="one order; no role is preferred by configuration")
 def test_a_group_begins_whoever_starts_first_and_hosts_two_groups(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make(groups=("a", "b"))
     for name in ("w1", "m2", "m1"):
@@ -148,9 +53,11 @@ def test_a_group_begins_whoever_starts_first_and_hosts_two_groups(make: Make, cl
     assert client.receive("orders", 2) == [b"one", b"two"]
 
 
-@pytest.mark.requirement("CLU-116")
-@pytest.mark.requirement("CLU-130")
-@pytest.mark.requirement("CLU-140")
+@pytest.mark.requirement("CLU-116", state="half", note="killed right behind confirms, three times")
+@pytest.mark.requirement("CLU-119", state="scaled", note="three times")
+@pytest.mark.requirement("CLU-118", state="half", note="repeats after a failover")
+@pytest.mark.requirement("CLU-140", state="half", note="killed")
+@pytest.mark.requirement("CLU-141", state="half", note="the in-sync backup follows; rank is not shown")
 def test_nothing_is_lost_when_primaries_are_killed(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start()
@@ -176,7 +83,8 @@ def test_nothing_is_lost_when_primaries_are_killed(make: Make, client_of: Callab
     assert nodes.wait_in_sync(2)
 
 
-@pytest.mark.requirement("CLU-149")
+@pytest.mark.requirement("CLU-140", state="half", note="frozen")
+@pytest.mark.requirement("CLU-149", state="half", note="the old primary's clients are not watched")
 def test_a_primary_that_was_frozen_confirms_and_delivers_nothing(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start()
@@ -200,8 +108,7 @@ def test_a_primary_that_was_frozen_confirms_and_delivers_nothing(make: Make, cli
     sender.check()
 
 
-@pytest.mark.requirement("CLU-138")
-@pytest.mark.requirement("CLU-152")
+@pytest.mark.requirement("CLU-138", state="half", note="digests and logs are equal; nothing had to be undone")
 def test_a_member_that_was_away_catches_up_and_has_the_same_log(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start()
@@ -227,8 +134,8 @@ def test_a_member_that_was_away_catches_up_and_has_the_same_log(make: Make, clie
     assert equal_logs(nodes) > 100
 
 
-@pytest.mark.requirement("CLU-129")
-@pytest.mark.requirement("CLU-131")
+@pytest.mark.requirement("CLU-129", state="half", note="an empty disk is a newcomer")
+@pytest.mark.requirement("CLU-131", state="half", note="the primary is the host")
 def test_a_member_that_lost_its_disk_begins_anew_as_another_store(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start()
@@ -280,8 +187,8 @@ def equal_logs(nodes: Nodes) -> int:
 TURNOVER = {"segment_bytes": 1 << 20, "checkpoint_bytes": 1 << 20}
 
 
-@pytest.mark.requirement("CLU-131")
-@pytest.mark.requirement("CLU-137")
+@pytest.mark.requirement("CLU-131", "CLU-133", state="half", note="the primary is the host, and does not pause")
+@pytest.mark.requirement("CLU-137", state="half", note="a small state; memory is bounded by the window")
 def test_an_empty_store_takes_over_a_whole_state(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make(messages=TURNOVER)
     nodes.start()
@@ -310,7 +217,7 @@ def test_an_empty_store_takes_over_a_whole_state(make: Make, client_of: Callable
     assert equal_logs(nodes) > 100
 
 
-@pytest.mark.requirement("CLU-34")
+@pytest.mark.requirement("CLU-34", state="scaled", note="three times, without consumers")
 def test_the_role_is_handed_over_and_back_under_load(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start()
@@ -342,8 +249,8 @@ def test_the_role_is_handed_over_and_back_under_load(make: Make, client_of: Call
     assert equal_logs(nodes) > 100
 
 
-@pytest.mark.requirement("CLU-113")
-@pytest.mark.requirement("CLU-140")
+@pytest.mark.requirement("CLU-113", state="half", note="a primary that cannot write hands over")
+@pytest.mark.requirement("CLU-140", state="half", note="its disk fails")
 def test_a_primary_whose_disk_fails_gives_up_at_once(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make()
     nodes.start("m1", "w1", faults="fail_write_at=40")
@@ -366,8 +273,7 @@ def test_a_primary_whose_disk_fails_gives_up_at_once(make: Make, client_of: Call
     sender.check()
 
 
-@pytest.mark.requirement("CLU-93")
-@pytest.mark.requirement("CLU-130")
+@pytest.mark.requirement("CLU-97", state="half", note="5 MiB; the backup pulls it from the primary")
 def test_a_very_large_message_survives_its_primary(make: Make, client_of: Callable[..., Client]) -> None:
     nodes = make(messages={**SMALL, "large_bytes": 1 << 20})
     nodes.start()
@@ -392,22 +298,28 @@ def test_a_very_large_message_survives_its_primary(make: Make, client_of: Callab
     nodes.wait_in_sync(2)
 
 
-@pytest.mark.requirement("CLU-113")
+@pytest.mark.requirement("CLU-113", note="the backup's disk; the primary's: processes/durable/test_flow.py")
 def test_a_backup_whose_disk_is_full_leaves_the_set_and_comes_back(
     make: Make, client_of: Callable[..., Client]
 ) -> None:
-    nodes = make()
+    nodes = make(messages=TURNOVER)
     nodes.start("m1", "w1")
     nodes.wait_primary()
-    nodes.start("m2", quota_bytes=4 << 20)
+    nodes.start("m2", quota_bytes=6 << 20)
     nodes.wait_in_sync(2)
     sender = Sender(client_of(nodes))
-    sender.fill(6000)
+    sender.bring(8000)
     nodes.until(lambda: len(nodes.group("m1")["set"]) == 1, "the primary goes on without it")
-    assert nodes.group("m2")["journal"]["full"]
-    sender.fill(100)
+    full = nodes.group("m2")
+    assert full["journal"]["full"]
+    sender.bring(100)
     assert nodes.primary() == "m1"
-    nodes.stop("m2")
-    nodes.start("m2")
+    assert nodes.group("m1")["epoch"] == full["epoch"] == 1  # it hears who leads, and does not stand against it
+    assert len(sender.client.receive("orders", sender.sent)) == sender.sent  # which frees everything
     nodes.wait_in_sync(2)
-    assert equal_logs(nodes) > 60
+    assert not nodes.group("m2")["journal"]["full"]
+    assert "m2: group a: has room again" in nodes.output("m2") or "took over a whole state" in nodes.output("m2")
+    sender.bring(100)
+    nodes.stop("m1")
+    sender.go_on(other_than="m1")
+    assert len(sender.client.receive("orders", 100)) == 100

@@ -14,10 +14,10 @@ WEIGHTS = (90, 2, 2, 1, 2, 2, 1)
 COINS = tuple(b"coin %d" % number for number in range(4))
 
 
-def play(folder: Path, seed: int) -> World:
+def play(folder: Path, seed: int, kind_of_world: type[World] = World) -> World:
     """One schedule: transfers side by side, deliveries in any order, crashes anywhere. Raises AssertionError."""
     random = Random(seed)
-    world = World(folder, GROUPS, seed=seed)
+    world = kind_of_world(folder, GROUPS, seed=seed)
     for coin in COINS:
         world.fill(random.choice(GROUPS), coin)
     for _ in range(random.randint(1, 3)):

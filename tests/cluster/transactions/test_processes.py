@@ -17,6 +17,8 @@ from tests.cluster.members.rig import Nodes, until
 LEFT, RIGHT = "left", "right"
 COINS = 40
 
+pytestmark = [pytest.mark.processes, pytest.mark.nodes]
+
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
@@ -89,7 +91,8 @@ class Bank:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.requirement("CLU-155", "CLU-163", "CLU-167", "CLU-169")
+@pytest.mark.requirement("CLU-155", state="scaled", note="dozens of transfers; two primaries and two agents are killed")
+@pytest.mark.requirement("CLU-79", "CLU-163", "CLU-166", "CLU-167", "CLU-168", "CLU-169", state="half", note="the sum")
 def test_money_is_neither_made_nor_lost_by_real_processes(nodes: Nodes, cm: CmNode) -> None:
     def kill_primary(group: str) -> None:
         nodes.kill(nodes.wait_in_sync(2, group))

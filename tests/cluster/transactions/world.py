@@ -108,6 +108,8 @@ class Transfer(NamedTuple):
 
 
 class World:
+    kind_of_group = Group
+
     def __init__(self, folder: Path, names: tuple[str, ...] = ("a", "b"), *, seed: int | None = None) -> None:
         self.flight: list[Flying] = []
         self.random = Random(seed) if seed is not None else None
@@ -119,7 +121,7 @@ class World:
         self.after: Callable[[int], None] = lambda step: None
         self.groups: dict[str, Group] = {}
         for index, name in enumerate(names):
-            self.groups[name] = Group(self, name, index, folder / name)
+            self.groups[name] = self.kind_of_group(self, name, index, folder / name)
         self.new_agent()
         self.transfers: list[Transfer] = []
         self.verified = 0  # so many of them
