@@ -24,8 +24,8 @@ from scripts.requirements import all_ids
 STATES = ("shown", "scaled", "half")
 REQUIREMENT = "requirement"
 
-# These speak of several nodes, of a failover, or of clocks that differ. As long as there is one message manager on
-# one host, a test shows half of them at most, whatever its mark says.
+# These speak of several nodes, of a failover, or of clocks that differ. Only a test with the mark `nodes`, or in one of
+# the folders below, shows them; any other shows half of them at most, whatever its mark says.
 SEVERAL_NODES = {
     f"CLU-{number}"
     for number in (
@@ -34,6 +34,7 @@ SEVERAL_NODES = {
         *(184, 185, 192, 196, 202, 203, 205, 206, 208),
     )
 }
+WITH_NODES = {("processes", "cluster"), ("cluster", "forms"), ("cluster", "upgrade")}
 STORES = f"fairlead-{os.getuid()}-*"
 YOUNG_S = 60
 BEFORE = pytest.StashKey[set[Path]]()
@@ -94,17 +95,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def requirements_of(item: pytest.Item) -> list[tuple[str, str, str]]:
     """(id, state, note) for each requirement mark of a test; `scaled` and `half` marks lower the state of all.
 
+    `requirement(id, half="why")` is short for `requirement(id, state="half", note="why")`; `scaled=` likewise.
     The requirements speak of servers, not of their parts: a test without real processes shows half of one at most.
     """
     found = []
-    inside = "processes" not in item.path.parts
+    nodes = item.get_closest_marker("nodes") is not None or item.path.parent.parts[-2:] in WITH_NODES
+    inside = not nodes and "processes" not in item.path.parts
     for mark in item.iter_markers("requirement"):
-        state = mark.kwargs.get("state", "shown")
+        facts = dict(mark.kwargs)
+        state, note = facts.pop("state", "shown"), facts.pop("note", "")
         for lower in ("scaled", "half"):
-            if state == "shown" and item.get_closest_marker(lower):
+            if lower in facts:
+                state, note = lower, facts.pop(lower)
+            elif state == "shown" and item.get_closest_marker(lower):
                 state = lower
-        note = mark.kwargs.get("note", "")
-        found += [(id_, "half" if inside or id_ in SEVERAL_NODES else state, note) for id_ in mark.args]
+        if facts:
+            raise pytest.UsageError(f"{item.nodeid}: a requirement has no {', '.join(facts)}")
+        found += [(id_, "half" if inside or (id_ in SEVERAL_NODES and not nodes) else state, note) for id_ in mark.args]
     return found
 
 

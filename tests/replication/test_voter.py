@@ -92,3 +92,25 @@ def test_notes_survive_the_disk() -> None:
     notes = VoterNotes(5, "a1.0", record(5))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(notes), type=VoterNotes) == notes
     assert msgspec.json.decode(msgspec.json.encode(notes), type=VoterNotes) == notes
+
+
+@pytest.mark.requirement("CLU-149")
+def test_the_last_words_of_a_dead_process_are_recorded_and_give_no_lease() -> None:
+    vote = voter()
+    vote.on_dead("a1", 7, 100)
+    assert ask(vote, m.RecordAsk(record(5), 1.0, 7)) == [m.Recorded("c1.0", 5, 0, 1.0)]
+    assert ask(vote, m.PromiseAsk(6, "a2.0")) == [m.Promised("c1.0", 6, record(5))]
+    other = voter()
+    other.on_dead("a1", 7, 100)
+    ask(other, m.RecordAsk(record(5), 1.0, 8))
+    assert ask(other, m.PromiseAsk(6, "a2.0")) == [], "its next process lives"
+
+
+def test_a_trial_promises_nothing() -> None:
+    vote = voter()
+    assert ask(vote, m.PromiseAsk(5, "a1.0", trial=True)) == [m.Willing("c1.0", 5, FOUNDING)]
+    assert not vote.notes_dirty
+    assert ask(vote, m.PromiseAsk(5, "a2.0")) == [m.Promised("c1.0", 5, FOUNDING)]
+    assert ask(vote, m.PromiseAsk(5, "a1.0", trial=True)) == [m.Refused("c1.0", 5)]
+    ask(vote, m.RecordAsk(record(5), 1.0, 1))
+    assert ask(vote, m.PromiseAsk(6, "a2.0", trial=True)) == [], "while a lease runs there is no answer"

@@ -207,7 +207,7 @@ class MemberPart(Desk):
             events, member.events = member.events, []
             for event in events:
                 self.on_event(event, now_s)
-        pending = member.leading and member.leading.pending
+        pending = member.leading.pending if member.leading else None
         if pending is not self.proposed:
             self.proposed = pending
             if pending is not None:

@@ -114,7 +114,7 @@ class Journal(MemoryJournal):
 
 
 class ReplicatedGroup(Group):
-    journal: Journal  # type: ignore[assignment]
+    journal: MemoryJournal
 
     def __init__(self, world: World, name: str, index: int, folder: Path) -> None:
         self.members = Members(len(name) + 7 * index + 1000 * (world.random or Random(0)).randrange(1 << 20))
@@ -134,6 +134,11 @@ class ReplicatedGroup(Group):
             self.journal = Journal(self.members)
         super()._begin()
 
+    @property
+    def records(self) -> Journal:
+        assert isinstance(self.journal, Journal)
+        return self.journal
+
     def turn(self, *, jobs: bool = True) -> None:
         super().turn(jobs=jobs)
         while not self._is_holding and not self.is_down and self.core.safe < self.core.last_index:
@@ -145,16 +150,16 @@ class ReplicatedGroup(Group):
         before = self.core.safe
         while self.core.safe == before < self.core.last_index:
             self.members.run(0.005)
-            safe = self.journal.index_of(self.members.serials(safe=True))
+            safe = self.records.index_of(self.members.serials(safe=True))
             if safe > before:
                 self.core.on_safe(safe)
 
     def crash(self) -> None:
         self.members.fall()
         kept = self.members.serials(safe=False)
-        safe, last = self.core.safe, self.journal.index_of(kept)
+        safe, last = self.core.safe, self.records.index_of(kept)
         assert last >= safe, f"nothing safe is lost: {self.name} had {safe} records, its new primary has {last}"
-        del self.journal.serials[len(kept) :]
+        del self.records.serials[len(kept) :]
         self.core.safe = last
         super().crash()
 
