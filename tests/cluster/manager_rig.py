@@ -104,7 +104,7 @@ class Manager:
     def _begin(self) -> None:
         self.jobs.clear()
         self.core = Core(self.journal, self, self.options, SideFiles(self.folder / "large"), now_ms=self.now_ms)
-        self.link = self.core.link_opened()
+        self.link = self.core.link_opened(carries_broadcasts=True)
         self.link.manager = 0
         self.clients: dict[int, Client] = {}
         self.published: list[Frame] = []
