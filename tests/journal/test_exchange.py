@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,26 @@ def test_no_file_goes_on_the_word_of_what_may_be_undone(tmp_path: Path) -> None:
     journal.stable = journal.last
     journal.append(12, settle(2))
     assert journal.reclaim(lambda number, first, beyond: False) > 0
+    journal.abort()
+
+
+def test_a_state_leaves_out_a_file_that_is_being_given_up(tmp_path: Path) -> None:
+    from tests.journal.test_journal import settle, store
+
+    journal, _ = open_journal(tmp_path, files=Hasty())
+    for order in range(1, 60):
+        journal.append(8, *store(order))
+    journal.append(12, settle(59))
+    journal.flush()
+    checkpoint(journal)
+    assert journal.reclaim(lambda number, first, beyond: False) > 0
+    first = tmp_path / "00000001.seg"
+    deadline = time.monotonic() + 10
+    while first.exists() and time.monotonic() < deadline:  # the thread takes it away; the journal has not heard of it
+        time.sleep(0.001)
+    state = journal.state()
+    assert "journal/00000001.seg" not in [part.name for part in state.parts]
+    journal.release(state)
     journal.abort()
 
 

@@ -368,9 +368,11 @@ class Room:
             parts.append(StatePart(f"journal/{path.name}", fd, os.fstat(fd).st_size, os.fstat(fd).st_size))
         numbers = []
         for segment in self._segments:
+            if segment.leaving or segment.number > segment_of(end):  # the name of one that leaves may be gone
+                continue
             path = segments.path_of(directory, segment.number)
             used = offset_of(end) if segment.number == segment_of(end) else path.stat().st_size
-            if segment.leaving or segment.number > segment_of(end) or not used:
+            if not used:
                 continue
             parts.append(StatePart(f"journal/{path.name}", path, used, max(used, size)))
             numbers.append(segment.number)
