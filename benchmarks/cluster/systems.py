@@ -50,9 +50,6 @@ class System:
     def restart(self, node: str) -> None:
         raise NotImplementedError
 
-    def pids(self) -> list[int]:
-        return [process.pid for process in self.processes.values()]
-
     def stop(self) -> None:
         for process in self.processes.values():
             process.terminate()
@@ -283,9 +280,6 @@ class FairleadGroup(System):
 
     def restart(self, node: str) -> None:
         self.cluster.start(node)
-
-    def pids(self) -> list[int]:
-        return list(self.cluster.pids())
 
     def stop(self) -> None:
         self.cluster.__exit__(None, None, None)

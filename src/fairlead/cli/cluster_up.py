@@ -75,6 +75,7 @@ def up(
                 carrier=carrier,
                 port=port,
                 managers=managers,
+                links=True,
                 faults=faults,
             )
         )

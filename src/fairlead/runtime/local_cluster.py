@@ -37,7 +37,7 @@ from fairlead.cluster.configuration.types import (
 from fairlead.errors import ConfigError, Unavailable
 from fairlead.runtime.admin import answer_of
 from fairlead.runtime.rundir import process_start_time
-from fairlead.runtime.settings import Server, Store
+from fairlead.runtime.settings import Links, Server, Store
 
 RUNNING: Final = "running.json"
 ORDER: Final = {"cm": 0, "mm": 1, "witness": 2}  # in which they are stopped: clients first
@@ -56,6 +56,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     buses: int = 1
     port: int = 0  # where the first client manager listens; the next ones count up. 0: any free one
     managers: int = 1
+    links: bool = False  # join the client managers, so that what is not stored reaches clients of all of them
     faults: bool = False
     secret: bool = False  # protect the bus as if it left this host
     name: str = "local"
@@ -326,13 +327,16 @@ def _nodes(directory: Path, shape: Shape, names: dict[str, Kind]) -> list[NodeCo
         for name in sorted(names, key=lambda name: ORDER[names[name]]):
             for bus, address in listens[name].items():
                 seeds.setdefault(bus, []).append(address)
-    nodes = []
+    nodes: list[NodeConfig] = []
+    before: list[str] = []  # URLs of the client managers so far
     for name, kind in names.items():
-        server = Server()
+        server, links = Server(), Links()
         if kind == "cm":
             number = int(name.removeprefix("cm")) - 1
             port = shape.port + number if shape.port else next(ports)
             server = Server(listen=[f"127.0.0.1:{port}"], managers=shape.managers)
+            links = Links(parents=list(before) if shape.links else [])
+            before.append(f"fairlead://127.0.0.1:{port}")
         nodes.append(
             NodeConfig(
                 name=name,
@@ -348,6 +352,7 @@ def _nodes(directory: Path, shape: Shape, names: dict[str, Kind]) -> list[NodeCo
                 secret_file="../secret" if shape.secret else "",
                 server=server,
                 store=Store(),
+                links=links,
             )
         )
     return nodes

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from fairlead.runtime.settings import Fairness, Limits, Log, Messages, Requests, Security, Server, Store
+from fairlead.runtime.settings import Fairness, Limits, Links, Log, Messages, Requests, Security, Server, Store
 
 GROUPS_MAX: Final = 128  # the index of a group has seven bits in every number it hands out
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
@@ -210,6 +210,13 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: Annotated[Store, Meta(description="Of a `cm`: the section [store].")] = Store()
     requests: Annotated[Requests, Meta(description="Of a `cm`: the section [requests].")] = Requests()
     security: Annotated[Security, Meta(description="Of a `cm`: the section [security].")] = Security()
+    links: Annotated[
+        Links,
+        Meta(
+            description="Of a `cm`: the section [links]; `parents` are other client managers, so that what is not "
+            "stored (broadcasts, requests) reaches their clients as well."
+        ),
+    ] = Links()
     log: Annotated[Log, Meta(description="The section [log].")] = Log()
 
 

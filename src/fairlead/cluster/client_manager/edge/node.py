@@ -24,6 +24,7 @@ def server_config(node: NodeConfig, settings: ClusterSettings) -> Config:
         messages=settings.messages,
         security=node.security,
         log=node.log,
+        links=node.links,
         agent=True,
     )
 
