@@ -148,8 +148,11 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=10)
-        uid, manager = self.line().split()
-        self.uid, self.manager = int(uid), int(manager)
+        greeting = self.line().split()
+        if len(greeting) != 2:
+            self.sock.close()
+            raise ConnectionError("closed before it was greeted")
+        self.uid, self.manager = int(greeting[0]), int(greeting[1])
 
     def echoes(self) -> bool:
         """Is the connection still served?"""
