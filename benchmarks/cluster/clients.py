@@ -165,4 +165,9 @@ class FairleadPeer(Peer):
         await self.stack.aclose()
 
 
-PEERS: dict[str, type[Peer]] = {"fairlead": FairleadPeer, "jetstream-r3": JetStreamPeer, "rabbitmq-quorum": RabbitPeer}
+PEERS: dict[str, type[Peer]] = {
+    "fairlead": FairleadPeer,
+    "fairlead-host": FairleadPeer,
+    "jetstream-r3": JetStreamPeer,
+    "rabbitmq-quorum": RabbitPeer,
+}
