@@ -6,6 +6,7 @@ until it is settled, a confirm satisfies both.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 NEVER = -1e9
 
 
-class Changes:
+class Changes(ABC):
     """`current` is the valid record, `pending` the one proposed."""
 
     start_index: int
@@ -39,8 +40,9 @@ class Changes:
         self._wanted: deque[tuple[str | None, str | None]] = deque()  # votes to add, to remove
         self._answering: dict[str, tuple[float, str]] = {}  # node -> the vote that answered the newest question there
 
+    @abstractmethod
     def renew(self) -> None:
-        raise NotImplementedError
+        """Say the newest record to all votes."""
 
     @property
     def electorates(self) -> tuple[frozenset[str], frozenset[str]]:
