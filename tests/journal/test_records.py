@@ -134,7 +134,7 @@ def test_the_checksum_is_the_oracles(first: bytes, second: bytes) -> None:
     assert table_crc32c(second, table_crc32c(first)) == google_crc32c.value(first + second)
 
 
-@pytest.mark.skipif(len(TWINS) == 1, reason="not compiled")
+@pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
 @pytest.mark.parametrize("soft", [False, True])
 def test_the_compiled_checksum_is_right_with_and_without_the_instruction(soft: bool) -> None:
     chance = random.Random(1)

@@ -34,7 +34,7 @@ except ImportError:
 
 BOTH = [plain] if compiled is None else [plain, compiled]
 twin = pytest.mark.parametrize("twin", BOTH, ids=lambda module: module.__name__.rpartition(".")[2])
-two = pytest.mark.skipif(compiled is None, reason="there is one twin only")
+two = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 
 ALL_ORDERS = array("Q", (0, 1 << 62))
 ID = bytes(range(12)) + (2 << 56 | 1000).to_bytes(8)

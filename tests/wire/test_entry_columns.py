@@ -24,7 +24,7 @@ except ImportError:
 
 BOTH = [plain] if compiled is None else [plain, compiled]
 twin = pytest.mark.parametrize("twin", BOTH, ids=lambda module: module.__name__.rpartition(".")[2])
-two = pytest.mark.skipif(compiled is None, reason="there is one twin only")
+two = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 
 
 def ragged(values: list[bytes | None], wide: bool = False) -> plain.Ragged:
