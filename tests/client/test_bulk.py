@@ -360,7 +360,7 @@ def test_a_scan_that_ends_with_an_error(server: BulkServer) -> None:
 
 
 def test_a_scan_that_stands_still(server: BulkServer) -> None:
-    with connect(server, patience_s=0.3) as connection, pytest.raises(RemoteProtocolError, match="stands still"):
+    with connect(server, patience_s=1.0) as connection, pytest.raises(RemoteProtocolError, match="stands still"):
         read(connection, rows=0)
 
 

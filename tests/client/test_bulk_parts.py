@@ -25,6 +25,7 @@ from fairlead.errors import (
     NoMessageManager,
     NotAllowed,
     RemoteProtocolError,
+    RequestTimeout,
     StoreFull,
     TooLarge,
 )
@@ -400,6 +401,23 @@ def test_patience_ends_and_says_how_often() -> None:
         attempts.on_failed(OSError("x"), 300.0)
     with pytest.raises(NotAllowed, match=r"^no$"):
         attempts.on_failed(NotAllowed("no"), 300.0)
+
+
+def test_what_patience_cut_short_does_not_hide_what_went_wrong_before() -> None:
+    silence = RequestTimeout("It did not answer in time.")
+    attempts = Attempts(10.0, 100.0, lambda: 1.0)
+    assert attempts.on_failed(RemoteProtocolError("It stands still."), 106.0) < 0.1
+    with pytest.raises(RemoteProtocolError, match=r"^It stands still\. \(Tried 2 times in 10\.0 s\.\)$") as caught:
+        attempts.on_failed(silence, 110.0)
+    assert caught.value.__cause__ is silence
+    for first_s, begun_s in ((None, 100.0), (104.0, 100.0), (204.0, 203.0)):  # alone; most of the time; after progress
+        attempts = Attempts(10.0, begun_s, lambda: 1.0)
+        if first_s is not None:
+            attempts.on_failed(RemoteProtocolError("It stands still."), first_s)
+        if begun_s > 200:
+            attempts.on_progress(205.0)
+        with pytest.raises(RequestTimeout, match="did not answer in time"):
+            attempts.on_failed(silence, attempts.until_s)
 
 
 def test_answers_are_checked() -> None:

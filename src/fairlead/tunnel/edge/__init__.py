@@ -1,0 +1,1 @@
+"""Where tunnels meet sockets and clocks."""

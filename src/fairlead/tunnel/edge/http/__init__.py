@@ -1,0 +1,1 @@
+"""The client driver: packets as bodies of HTTP requests, or as WebSocket frames."""

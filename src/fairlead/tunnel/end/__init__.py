@@ -1,0 +1,1 @@
+"""One end of a tunnel: numbering, order, acknowledgement, resending, window, options, close and abort."""

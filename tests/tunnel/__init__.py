@@ -1,0 +1,1 @@
+"""Tunnels: see docs/tunnel.md."""
