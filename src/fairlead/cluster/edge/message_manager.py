@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import socket
 import sys
 import time
@@ -20,15 +19,15 @@ from typing import Any, Final
 from fairlead.cluster.edge.engine import Engine, Identity, faults_of, now_ms
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.figures import Figures
+from fairlead.cluster.edge.linked import LinkedProcess
 from fairlead.cluster.edge.wiring import Wire, socket_name
 from fairlead.cluster.edge.workers import Workers, threads_for
 from fairlead.cluster.options import Options
-from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
+from fairlead.errors import ConfigError, FairleadError
 from fairlead.journal.faults import JournalFailed, JournalRefused
 from fairlead.runtime import config as configuring
-from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.control import Control, Start
 from fairlead.runtime.counters import Counters
-from fairlead.runtime.rundir import listen_unix
 from fairlead.store import layout
 from fairlead.store.edge.segment import open_segment
 from fairlead.store.memory import MODE
@@ -38,7 +37,6 @@ COUNT_S: Final = 0.02
 UPKEEP_S: Final = 0.2
 EVENTS_MAX: Final = 64  # of one turn
 SWITCH_S: Final = 0.0005  # what a thread of ours may keep the loop waiting for the interpreter
-SOCKET_BYTES: Final = 1 << 20
 STOP_S: Final = 4.0
 LINKS_S: Final = 1.0  # for the links of all managers, at the beginning
 EXIT_FAILED: Final = 1
@@ -62,32 +60,26 @@ def run(control: Control, start: Start) -> int:
         manager.close()
 
 
-class MessageManager:
+class MessageManager(LinkedProcess[Wire]):
     """One message manager process."""
 
     def __init__(self, control: Control, start: Start) -> None:
-        self._control, self._config = control, start.config
+        data = configuring.data_path(start.config)
+        super().__init__(control, data / "run" / socket_name(start.index), STOP_S)
+        self._config = start.config
         self._managers = start.managers
         self._options = Options.of(start.config.messages)
-        data = configuring.data_path(start.config)
         self._home = data / f"mm-{start.index}"
         self._data = data
-        self._gate_path = data / "run" / socket_name(start.index)
         segment = open_segment(
             start.store / layout.counters_name("message-manager", start.index), layout.KIND_COUNTERS, mode=MODE
         )
         self._kept = segment  # mapped as long as the process lives
         self._figures = Figures(Counters("message-manager", segment.view))
-        self._poll = select.epoll()
-        self._on_readable: dict[int, Callable[[], None]] = {}
-        self._wires: dict[int, Wire] = {}
         self._read: list[Wire] = []  # in this turn
-        self._control_fd = -1
         self._more = False
         self._stale = True  # the counters are behind
-        self._stop_s = 0.0
         self._counted_s = self._kept_up_s = 0.0
-        self._gate: socket.socket | None = None
         self._workers: Workers | None = None
         self._events: EventLog | None = None
         self._engine: Engine | None = None
@@ -149,14 +141,6 @@ class MessageManager:
             if destination.parameters != parameters:
                 destination.change(parameters)
 
-    def _listen(self) -> None:
-        self._gate = gate = listen_unix(self._gate_path, socket.SOCK_STREAM)
-        self._watch(gate.fileno(), self._accept)
-
-    def _watch(self, fd: int, action: Callable[[], None]) -> None:
-        self._poll.register(fd, select.EPOLLIN)
-        self._on_readable[fd] = action
-
     # --- The loop -------------------------------------------------------------------------------------------------
     def serve(self) -> int:
         """Tell that we are ready, then turn until it is over."""
@@ -182,27 +166,19 @@ class MessageManager:
         core, engine = self.core, self._engine
         assert engine is not None
         core.on_time(now_ms())
-        for fd, what in events:
-            wire = self._wires.get(fd)
-            if wire is not None:
-                self._on_wire(wire, what)
-            elif fd in self._on_readable:
-                self._on_readable[fd]()
+        self._handle(events)
         self._more = core.run()
         core.finish()
         engine.submit(began_s)
         for wire in self._read:
             wire.settle()
         self._read.clear()
-        for wire in list(self._wires.values()):
-            if wire.link.out and not wire.waits:
-                self._write(wire)
+        self._write_all()
         now_s = time.monotonic()
         if now_s - self._kept_up_s >= UPKEEP_S or engine.upkeep.is_busy:
             self._kept_up_s = now_s
             engine.upkeep.step(now_s)
-        if self._control.lost and self._control.tick(now_s):
-            self._watch_control()
+        self._look_for_control(now_s)
         if events:
             self._stale = True
             self._figures.turn(now_s - began_s)
@@ -226,80 +202,25 @@ class MessageManager:
         if loaded:
             self.core.on_loaded(loaded)
 
-    # --- Links ----------------------------------------------------------------------------------------------------
-    def _accept(self) -> None:
-        assert self._gate is not None
-        while True:
-            try:
-                sock, _ = self._gate.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                self._control.log("error", f"a manager's link could not be taken: {error}")
-                return
-            sock.setblocking(False)
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
-            wire = Wire(sock, self.core.link_opened())
-            self._wires[sock.fileno()] = wire
-            self._poll.register(sock.fileno(), select.EPOLLIN)
+    # --- Links, as LinkedProcess asks -----------------------------------------------------------------------------
+    def _linked(self, sock: socket.socket) -> Wire:
+        return Wire(sock, self.core.link_opened())
 
-    def _on_wire(self, wire: Wire, what: int) -> None:
-        if what & select.EPOLLOUT:
-            wire.waits = False
-            self._poll.modify(wire.sock.fileno(), select.EPOLLIN)
-            self._write(wire)
-        if what & ~select.EPOLLOUT and wire.sock.fileno() >= 0:
-            self._read.append(wire)
-            try:
-                if not wire.read(self.core):
-                    self._lose(wire, "")
-            except RemoteProtocolError as error:
-                self._lose(wire, error.text)
+    def _take(self, wire: Wire) -> bool:
+        self._read.append(wire)
+        return wire.read(self.core)
 
-    def _write(self, wire: Wire) -> None:
-        if not wire.write():
-            self._lose(wire, "")
-            return
-        if wire.waits:
-            self._poll.modify(wire.sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
-        if wire.has_room_again:
-            self.core.flow.link_room(wire.link)
+    def _has_room(self, wire: Wire) -> None:
+        self.core.flow.link_room(wire.link)
 
-    def _lose(self, wire: Wire, why: str) -> None:
-        fd = wire.sock.fileno()
-        if self._wires.pop(fd, None) is None:
-            return
-        self._poll.unregister(fd)
-        wire.close()
+    def _unlinked(self, wire: Wire, why: str) -> None:
         self._more = True
         self.core.link_lost(wire.link)
         if why:
             self.core.event("error", "link-ended", f"The link of manager {wire.link.manager} was ended: {why}")
 
-    # --- The supervisor -------------------------------------------------------------------------------------------
-    def _watch_control(self) -> None:
-        self._control_fd = self._control.fileno()
-        if self._control_fd >= 0:
-            self._watch(self._control_fd, self._on_control)
-
-    def _on_control(self) -> None:
-        for command in self._control.receive():
-            self._obey(command)
-        if self._control.lost:
-            self._on_readable.pop(self._control_fd, None)  # closing it took it out of the epoll set
-            self._control_fd = -1
-
-    def _obey(self, command: Command) -> None:
-        if command.name == "stop" and not self._stop_s:
-            self._stop_s = time.monotonic() + STOP_S
-        elif command.name == "admin":
-            number = command.args["number"]
-
-            def answered(result: dict[str, Any]) -> None:
-                self._control.answer(number, ok="error" not in result, answer=result)
-
-            self.core.admin.execute(command.args["name"], command.args["args"], answered, user="local")
+    def _administer(self, name: str, args: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        self.core.admin.execute(name, args, then, user="local")
 
     def _is_over(self) -> bool:
         """After a stop: is everything that was promised on disk, and everything said?"""
@@ -307,15 +228,10 @@ class MessageManager:
             return False
         if time.monotonic() >= self._stop_s:
             return True
-        done = self.core.safe >= self.core.last_index and self.core.tasks.idle
-        return done and not any(wire.link.out for wire in self._wires.values())
+        return self.core.safe >= self.core.last_index and self.core.tasks.idle and self._is_all_said()
 
     def close(self) -> None:
-        for wire in list(self._wires.values()):
-            wire.close()
-        if self._gate is not None:
-            self._gate.close()
-            self._gate_path.unlink(missing_ok=True)
+        self._close_links()
         if self._engine is not None:
             self._engine.close()
         if self._events is not None:

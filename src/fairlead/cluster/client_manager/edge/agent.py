@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import socket
 import sys
 import time
@@ -33,15 +32,15 @@ from fairlead.cluster.configuration.edge.gathering import Facts, Reply
 from fairlead.cluster.configuration.edge.part import ConfigPart
 from fairlead.cluster.configuration.edge.users import ask_for_reload, spread_users
 from fairlead.cluster.configuration.types import ClusterSettings
+from fairlead.cluster.edge.linked import LinkedProcess
 from fairlead.cluster.edge.vote import Vote, VoteBook
 from fairlead.cluster.edge.wiring import socket_name
-from fairlead.errors import ConfigError, RemoteProtocolError
+from fairlead.errors import ConfigError
 from fairlead.runtime import config as configuring
-from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.control import Control, Start
 from fairlead.runtime.counters import Counters, MessageManagerCounter
 from fairlead.runtime.member_node.plan import PLAN_NAME, Plan
 from fairlead.runtime.restart import REFUSED
-from fairlead.runtime.rundir import listen_unix
 from fairlead.store import layout
 from fairlead.store.edge.segment import open_segment
 from fairlead.store.memory import MODE
@@ -51,7 +50,6 @@ COUNT_S: Final = 0.1
 EVENTS_MAX: Final = 64
 LINKS_S: Final = 2.0  # at the beginning, for the managers to be answered
 STOP_S: Final = 2.0
-SOCKET_BYTES: Final = 1 << 20
 SWITCH_S: Final = 0.0005
 
 
@@ -67,12 +65,12 @@ def run(control: Control, start: Start) -> int:
         process.close()
 
 
-class AgentProcess:
+class AgentProcess(LinkedProcess[ManagerWire]):
     """One agent."""
 
     def __init__(self, control: Control, start: Start) -> None:
-        self._control = control
         data = configuring.data_path(start.config)
+        super().__init__(control, data / "run" / socket_name(start.index), STOP_S)
         segment = open_segment(
             start.store / layout.counters_name("message-manager", start.index), layout.KIND_COUNTERS, mode=MODE
         )
@@ -80,14 +78,9 @@ class AgentProcess:
         self._words = Counters("message-manager", segment.view).words
         self._before = {number: self._words[number] for number in MessageManagerCounter}
         self._managers = start.managers
-        self._poll = select.epoll()
-        self._on_readable: dict[int, Callable[[], None]] = {}
-        self._wires: dict[int, ManagerWire] = {}
-        self._control_fd = -1
-        self._stop_s = self._ticked_s = self._counted_s = 0.0
+        self._ticked_s = self._counted_s = 0.0
         self._choke = Choke()
         self._view_is_new = True
-        self._gate_path = data / "run" / socket_name(start.index)
         now_s = time.monotonic()
         plan = Plan.read(data / "run" / PLAN_NAME)
         self._plan = plan
@@ -110,8 +103,7 @@ class AgentProcess:
         self.bus.on_broken(self._on_broken)
         self.bus.on_dead(self._on_dead)
         self._watch(self.bus.fileno(), lambda: None)  # it is turned in every turn
-        self._gate = listen_unix(self._gate_path, socket.SOCK_STREAM)
-        self._watch(self._gate.fileno(), self._accept)
+        self._listen()
 
     def _config_part(self, data: Path, now_s: float) -> ConfigPart | None:
         """Our part in the talk about configuration; none if this node was started with values instead of files."""
@@ -138,10 +130,6 @@ class AgentProcess:
 
     def _group_handler(self, group: str) -> Callable[[str, memoryview], None]:
         return lambda sender, message: self.agent.links.from_group(group, sender, message)
-
-    def _watch(self, fd: int, action: Callable[[], None]) -> None:
-        self._poll.register(fd, select.EPOLLIN)
-        self._on_readable[fd] = action
 
     # --- Administration -------------------------------------------------------------------------------------------
     def _offer(self) -> None:
@@ -227,23 +215,15 @@ class AgentProcess:
             self._view_is_new = False
             view = self.bus.view
             self.agent.links.on_view(view.number, view.peers, serving_of(view))
-        for fd, what in events:
-            wire = self._wires.get(fd)
-            if wire is not None:
-                self._on_wire(wire, what)
-            elif fd in self._on_readable:
-                self._on_readable[fd]()
+        self._handle(events)
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self.agent.tick()
             self.port.turn(now_s)
         self.bus.flush()
-        for wire in list(self._wires.values()):
-            if wire.link.out and not wire.waits:
-                self._write(wire)
+        self._write_all()
         self._look_at_backlog()
-        if self._control.lost and self._control.tick(now_s):
-            self._watch_control()
+        self._look_for_control(now_s)
         if now_s - self._counted_s >= COUNT_S:
             self._counted_s = now_s
             self._count()
@@ -267,88 +247,33 @@ class AgentProcess:
         for vote in self._votes.values():
             vote.on_dead(node, start)
 
-    # --- Managers -------------------------------------------------------------------------------------------------
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._gate.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                self._control.log("error", f"a manager's link could not be taken: {error}")
-                return
-            sock.setblocking(False)
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
-            wire = self._wires[sock.fileno()] = ManagerWire(sock, self.agent.manager_opened())
-            self._poll.register(sock.fileno(), select.EPOLLIN)
-            self._listen_to(wire)
+    # --- Managers, as LinkedProcess asks --------------------------------------------------------------------------
+    def _linked(self, sock: socket.socket) -> ManagerWire:
+        return ManagerWire(sock, self.agent.manager_opened())
 
-    def _listen_to(self, wire: ManagerWire) -> None:
-        events = (0 if self._choke.closed else select.EPOLLIN) | (select.EPOLLOUT if wire.waits else 0)
-        self._poll.modify(wire.sock.fileno(), events)
+    def _reads(self) -> bool:
+        return not self._choke.closed
 
-    def _on_wire(self, wire: ManagerWire, what: int) -> None:
-        if what & select.EPOLLOUT:
-            wire.waits = False
-            self._listen_to(wire)
-            self._write(wire)
-        if what & ~select.EPOLLOUT and wire.sock.fileno() >= 0:
-            try:
-                if not wire.pass_on(self.agent):
-                    self._lose(wire, "")
-            except RemoteProtocolError as error:
-                self._lose(wire, error.text)
+    def _take(self, wire: ManagerWire) -> bool:
+        return wire.pass_on(self.agent)
 
-    def _write(self, wire: ManagerWire) -> None:
-        if not wire.write():
-            self._lose(wire, "")
-            return
-        if wire.waits:
-            self._listen_to(wire)
-        if wire.has_room_again:
-            self.agent.has_room(wire.manager_link)
+    def _has_room(self, wire: ManagerWire) -> None:
+        self.agent.has_room(wire.manager_link)
 
-    def _lose(self, wire: ManagerWire, why: str) -> None:
-        fd = wire.sock.fileno()
-        if self._wires.pop(fd, None) is None:
-            return
-        self._poll.unregister(fd)
-        wire.close()
+    def _unlinked(self, wire: ManagerWire, why: str) -> None:
         self.agent.manager_lost(wire.manager_link)
         if why:
             self._control.log("error", f"the link of manager {wire.link.manager} was ended: {why}")
 
-    # --- The supervisor -------------------------------------------------------------------------------------------
-    def _watch_control(self) -> None:
-        self._control_fd = self._control.fileno()
-        if self._control_fd >= 0:
-            self._watch(self._control_fd, self._on_control)
-
-    def _on_control(self) -> None:
-        for command in self._control.receive():
-            self._obey(command)
-        if self._control.lost:
-            self._on_readable.pop(self._control_fd, None)  # closing it took it out of the epoll set
-            self._control_fd = -1
-
-    def _obey(self, command: Command) -> None:
-        if command.name == "stop" and not self._stop_s:
-            self._stop_s = time.monotonic() + STOP_S
-        elif command.name == "admin":
-            number = command.args["number"]
-
-            def answered(result: dict[str, Any]) -> None:
-                self._control.answer(number, ok="error" not in result, answer=result)
-
-            self.agent.administration.local(command.args["name"], command.args["args"], answered)
-            self.agent.flush()
+    def _administer(self, name: str, args: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        self.agent.administration.local(name, args, then)
+        self.agent.flush()
 
     def _is_over(self) -> bool:
         """After a stop: is everything said that was to be said to managers?"""
         if not self._stop_s:
             return False
-        return time.monotonic() >= self._stop_s or not any(wire.link.out for wire in self._wires.values())
+        return time.monotonic() >= self._stop_s or self._is_all_said()
 
     def _count(self) -> None:
         words, before, counter, agent = self._words, self._before, MessageManagerCounter, self.agent
@@ -369,10 +294,7 @@ class AgentProcess:
 
     def close(self) -> None:
         self._names.write()
-        for wire in list(self._wires.values()):
-            wire.close()
-        self._gate.close()
-        self._gate_path.unlink(missing_ok=True)
+        self._close_links()
         for vote in self._votes.values():
             vote.close()
         self.bus.flush()
