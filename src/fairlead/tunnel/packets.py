@@ -18,21 +18,27 @@ __all__ = [
     "PAYLOAD_MAX",
     "SEQUENCED",
     "VERSIONS",
+    "Abort",
+    "AbortCode",
     "BadPacket",
     "Body",
     "Kind",
     "Packet",
     "cut",
     "encode",
+    "is_whole",
     "split",
 ]
 
 HEADER = Struct(">HHIIIHH")
 CRC = Struct(">I")
+REASON = Struct(">H")
 VERSIONS = (1, 2)
 HEADER_BYTES = {1: 20, 2: 24}
 PAYLOAD_MAX = 32 << 10
 NO_CRC = bytes(4)
+CUT_OFF = "the last packet is cut off"
+REASON_MAX = 1024
 
 
 class Kind(IntEnum):
@@ -68,6 +74,36 @@ class Packet(NamedTuple):
     raw: bytes = b""
 
 
+class Abort(NamedTuple):
+    """Why a tunnel was aborted: the payload of CONN_ABORT. The codes are listed in docs/tunnel.md."""
+
+    code: int
+    text: str = ""
+
+    def payload(self) -> bytes:
+        return REASON.pack(self.code & 0xFFFF) + self.text.encode("utf-8", "replace")[:REASON_MAX]
+
+    @classmethod
+    def of(cls, payload: bytes) -> Abort:
+        """From a packet; one that gives no reason broke the protocol."""
+        if len(payload) < REASON.size:
+            return cls(AbortCode.PROTOCOL, "aborted without a reason")
+        text = payload[REASON.size : REASON.size + REASON_MAX]
+        return cls(REASON.unpack_from(payload)[0], text.decode("utf-8", "replace"))
+
+
+class AbortCode(IntEnum):
+    PROGRAM = 1
+    SILENCE = 2
+    CLIENT_LOST = 3
+    BROKER_LOST = 4
+    NOT_KNOWN = 5
+    LINGER = 6
+    REFUSED = 7
+    PROTOCOL = 8
+    SHUTDOWN = 9
+
+
 class Body(NamedTuple):
     """What a body held."""
 
@@ -90,33 +126,19 @@ def encode(
     return b"".join((header, CRC.pack(crc32c(payload, crc32c(header + NO_CRC))), payload))
 
 
-def split(body: bytes, payload_max: int = PAYLOAD_MAX) -> Body:
-    """All packets of an HTTP body, a WebSocket frame or a datagram."""
-    found: list[Packet] = []
-    damaged, at, end = 0, 0, len(body)
-    while end - at >= 20:
-        version, kind, size, connection_id, sequence, window, _ = HEADER.unpack_from(body, at)
-        header = HEADER_BYTES.get(version, 20)
-        if size < header or size > header + payload_max:
-            return Body(found, damaged, end - at, f"a packet cannot have {size} bytes")
-        if size > end - at:
-            break
-        raw = body[at : at + size]
-        at += size
-        if version not in VERSIONS or (version == 2 and not is_whole(raw)):
-            damaged += 1
-            continue
-        found.append(Packet(kind, connection_id, sequence, window, raw[header:], version, raw))
-    return Body(found, damaged, end - at, "the last packet is cut off" if at < end else "")
+def split(body: bytes, payload_max: int = PAYLOAD_MAX, *, with_raw: bool = True) -> Body:
+    """All packets of an HTTP body, a WebSocket frame or a datagram. An end has no use for `raw`: it saves a copy."""
+    return _walk(memoryview(body), payload_max, with_raw)
 
 
-def cut(stream: bytearray, payload_max: int = PAYLOAD_MAX) -> Body:
+def cut(stream: bytearray, payload_max: int = PAYLOAD_MAX, *, with_raw: bool = True) -> Body:
     """The whole packets at the beginning of a link's stream, which are removed from it; a part of one may wait.
 
     BadPacket for a size that no packet has.
     """
-    found = split(bytes(stream), payload_max)
-    if found.rest and not found.fault.startswith("the last"):
+    with memoryview(stream) as view:
+        found = _walk(view, payload_max, with_raw)
+    if found.fault and found.fault != CUT_OFF:
         raise BadPacket(f"The link is broken: {found.fault}.")
     del stream[: len(stream) - found.rest]
     return found._replace(fault="")
@@ -124,5 +146,32 @@ def cut(stream: bytearray, payload_max: int = PAYLOAD_MAX) -> Body:
 
 def is_whole(raw: bytes) -> bool:
     """Is the checksum of a packet of version 2 right?"""
-    expected: int = CRC.unpack_from(raw, 20)[0]
-    return crc32c(raw[24:], crc32c(raw[:20] + NO_CRC)) == expected
+    return len(raw) >= 24 and _is_right(raw[:24], raw[24:])
+
+
+def _walk(view: memoryview, payload_max: int, with_raw: bool) -> Body:
+    """A packet that is not all there yet is not copied."""
+    found: list[Packet] = []
+    damaged, at, end = 0, 0, len(view)
+    while end - at >= 20:
+        version, kind, size, connection_id, sequence, window, _ = HEADER.unpack_from(view, at)
+        # A version nobody knows may be a known one that was damaged: its size is right, and what follows can be used.
+        least, most = HEADER_BYTES.get(version, 20), HEADER_BYTES.get(version, 24) + payload_max
+        if size < least or size > most:
+            return Body(found, damaged, end - at, f"a packet cannot have {size} bytes")
+        if size > end - at:
+            break
+        begin, at = at, at + size
+        if version in VERSIONS:
+            payload = bytes(view[begin + least : at])
+            if version == 1 or _is_right(bytes(view[begin : begin + 24]), payload):
+                raw = bytes(view[begin:at]) if with_raw else b""
+                found.append(Packet(kind, connection_id, sequence, window, payload, version, raw))
+                continue
+        damaged += 1
+    return Body(found, damaged, end - at, CUT_OFF if at < end else "")
+
+
+def _is_right(header: bytes, payload: bytes) -> bool:
+    expected: int = CRC.unpack_from(header, 20)[0]
+    return crc32c(payload, crc32c(header[:20] + NO_CRC)) == expected

@@ -28,8 +28,9 @@ class Sink(Protocol):
 class Driver(Protocol):
     """Sends and receives single packets, and reports; numbers, sorts and repeats nothing (TUN-2)."""
 
-    carrier: str
-    """`push/pull`, `websocket`, `udp`, `link`, `memory`: for people."""
+    @property
+    def carrier(self) -> str:
+        """`push/pull`, `websocket`, `udp`, `link`, `memory`: for people. It may change."""
 
     def room(self) -> int:
         """Bytes of packets it would take at once; 0: `Sink.on_room` is called later."""

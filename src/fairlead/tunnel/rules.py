@@ -53,6 +53,16 @@ class Rules(NamedTuple):
         """How long an ended tunnel's id is known, to repeat the last ACK (TUN-92)."""
         return 2 * self.resend_max_s
 
+    def with_option(self, option: int, value: int) -> Rules:
+        """As CONN_OPTION changes them (TUN-86); unknown types change nothing."""
+        if option == Option.PULL_PERIOD:
+            return self._replace(pull_period_s=float(value))
+        if option == Option.INACTIVITY:
+            return self._replace(inactivity_s=float(max(value, 0)))
+        if option == Option.HOLD:
+            return self._replace(hold_s=float(max(value, 0)))
+        return self
+
 
 def silence_limit_s(inactivity_s: float, pull_period_s: float, hold_s: float) -> float:
     """After how long without a pull a client is considered dead: never under three pull periods and a hold (TUN-97)."""

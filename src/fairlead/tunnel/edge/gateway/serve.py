@@ -1,0 +1,154 @@
+"""Runs the gateway on uvicorn: its own listening address, connections handed in, or both; in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from fairlead.broker.edge.tls import make_context
+from fairlead.errors import ConfigError
+from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
+from fairlead.tunnel.edge.gateway.app import GatewayApp, gateway_app
+from fairlead.tunnel.edge.gateway.intake import Intake
+from fairlead.tunnel.edge.gateway.links import bind_private
+from fairlead.tunnel.edge.gateway.patience import PatientHttp, PatientWebSocket
+from fairlead.tunnel.edge.gateway.settings import GatewaySettings
+
+__all__ = ["GatewayServer", "serve"]
+
+log = logging.getLogger("fairlead.tunnel.gateway")
+
+KEEP_ALIVE_MARGIN_S = 50
+"""Connections without a request stay open so much longer than a pull is held (TUN-38)."""
+
+
+class GatewayServer(uvicorn.Server):
+    """Answers what is held before it leaves, and returns after SIGTERM instead of dying of it."""
+
+    def __init__(self, settings: GatewaySettings, *, intake: socket.socket | None, link: socket.socket | None) -> None:
+        self.settings = settings
+        self.gateway: GatewayApp = gateway_app(settings, link=link)
+        self.ready: Callable[[GatewayServer], None] = lambda _: None
+        self.urls: list[str] = []
+        self._handed_in = intake
+        self._intake: Intake | None = None
+        self._context = client_context(settings)
+        super().__init__(config_for(settings, self.gateway, self._context))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets if sockets is not None else self._listen())
+        if self._handed_in is not None and self.started:
+            self._intake = Intake(
+                self._handed_in, self._protocol, context=self._context, patience_s=self.settings.patience_s
+            )
+        if self.started:
+            self.ready(self)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._intake is not None:
+            self._intake.close()
+            await self._intake.wait_closed()
+        if self.gateway.station is not None:
+            self.gateway.station.drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def link_addresses(self) -> list[str]:
+        return self.gateway.station.link_addresses() if self.gateway.station else []
+
+    def _listen(self) -> list[socket.socket]:
+        if not self.settings.listen:
+            return []
+        address = parse_listen(self.settings.listen)
+        listener = bind(address)
+        if isinstance(address, TcpAddress):
+            bound = TcpAddress(address.host or socket.gethostname(), listener.getsockname()[1])
+            self.urls = [f"{'https' if self._context else 'http'}://{bound}/tunnel"]
+        return [listener]
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+
+def serve(
+    settings: GatewaySettings,
+    *,
+    intake: socket.socket | None = None,
+    link: socket.socket | None = None,
+    ready: Callable[[GatewayServer], None] | None = None,
+) -> int:
+    """Until SIGTERM or SIGINT; the exit code. ConfigError before anything starts when the settings cannot be used."""
+    server = GatewayServer(settings, intake=intake, link=link)
+    if ready is not None:
+        server.ready = ready
+    try:
+        server.run()
+    except SystemExit as error:  # the lifespan failed, and said why in the log
+        return int(error.code or 0)
+    return 0
+
+
+def config_for(settings: GatewaySettings, app: GatewayApp, context: ssl.SSLContext | None) -> uvicorn.Config:
+    patience = {"patience_s": settings.patience_s, "connections_max": settings.connections_max}
+    config = uvicorn.Config(
+        app,
+        http=type("Http", (PatientHttp,), patience),
+        ws=type("WebSocket", (PatientWebSocket,), {"patience_s": settings.patience_s}),
+        loop="auto",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        workers=1,
+        timeout_keep_alive=int(settings.hold_s) + KEEP_ALIVE_MARGIN_S,
+        timeout_graceful_shutdown=max(1, int(settings.leave_s)),
+        ws_max_size=settings.body_max,
+        ws_per_message_deflate=False,
+    )
+    config.load()
+    config.ssl = context
+    return config
+
+
+def client_context(settings: GatewaySettings) -> ssl.SSLContext | None:
+    if not settings.certificate:
+        return None
+    context = make_context(settings.certificate, settings.key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def bind(address: TcpAddress | UnixAddress) -> socket.socket:
+    try:
+        if isinstance(address, UnixAddress):
+            return bind_private(address.path)
+        family = socket.AF_INET6 if ":" in address.host or not address.host else socket.AF_INET
+        dual = not address.host and socket.has_dualstack_ipv6()
+        if not address.host and not dual:
+            family = socket.AF_INET
+        return socket.create_server((address.host, address.port), family=family, backlog=1024, dualstack_ipv6=dual)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
