@@ -21,7 +21,11 @@ def test_pings_and_pongs() -> None:
 
 def test_the_answer_to_a_preface() -> None:
     assert preface_answer(PREFACE) is None
-    assert preface_answer(b"GET / HT") == ("not-a-preface", b"")
+    assert preface_answer(b"SSH-2.0-") == ("not-a-preface", b"")
+    for first in (b"GET / HT", b"CONNECT ", b"PRI * HT"):
+        answer = preface_answer(first)
+        assert answer is not None
+        assert (answer[0], answer[1][:13]) == ("not-a-preface", b"HTTP/1.1 404 "), "a browser is told what this is"
     answer = preface_answer(b"FLD\n\x02\x00\x00\x00")
     assert answer is not None
     assert (answer[0], Frame(answer[1]).code) == ("unsupported-version", "unsupported-version")

@@ -106,7 +106,7 @@ def assert_refused(client: Raw, code: str) -> None:
 # -- before the handshake
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)), b"\0" * 8, b"\x16\x03\x01\x02\0\x01"])
+@pytest.mark.parametrize("data", [b"GETS / HTTP/1.1\r\n\r\n", bytes(range(256)), b"\0" * 8, b"\x16\x03\x01\x02\0\x01"])
 def test_garbage_is_closed_with_a_reason_in_the_log(server: Server, data: bytes) -> None:
     with Raw(server.port, attach=False) as client:
         client.send(data)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import struct
 
 from fairlead.errors import CODES
+from fairlead.wire.hello import begins_http
 
 __all__ = [
     "PREFACE",
     "VERSION",
+    "busy_answer",
     "error_frame",
     "frame",
     "full_frame",
     "gone_frame",
+    "http_answer",
     "ping_frame",
     "pong_frame",
     "preface_answer",
@@ -89,4 +92,31 @@ def preface_answer(first: bytes) -> tuple[str, bytes] | None:
     if first[:4] == MAGIC:
         text = f"This server speaks version {VERSION} of the protocol."
         return "unsupported-version", error_frame("unsupported-version", text)
-    return "not-a-preface", b""
+    return "not-a-preface", http_answer(404, NOT_HERE) if begins_http(first) else b""
+
+
+NOT_HERE = (
+    "This is a Fairlead server. Programs connect to it with fairlead://HOST:PORT.\n"
+    "It has no tunnels through HTTP on this connection: they are switched off ([tunnel] enabled), or the method is\n"
+    "none of theirs, or TLS was begun without offering http/1.1 (ALPN).\n"
+)
+BUSY = "The tunnel gateway of this server does not keep up, or is being started; try again.\n"
+REASONS = {404: "Not Found", 503: "Service Unavailable"}
+
+
+def http_answer(status: int, text: str, *headers: str) -> bytes:
+    """A short answer in HTTP/1.1 to somebody who is not served here; the connection is closed behind it."""
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status} {REASONS[status]}",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+        *headers,
+    )
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def busy_answer() -> bytes:
+    return http_answer(503, BUSY, "Retry-After: 1")

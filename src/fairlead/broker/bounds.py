@@ -26,6 +26,8 @@ class Bounds:
     handshake_ms: int = 30_000
     keep_alive_ms: int = 30_000
     tls: bool = False
+    tunnels: bool = False
+    """Connections that begin with HTTP are somebody else's."""
 
     @classmethod
     def of(cls, config: Config) -> Bounds:
@@ -44,4 +46,5 @@ class Bounds:
             handshake_ms=int(limits.handshake_s * 1000),
             keep_alive_ms=int(limits.keep_alive_s * 1000),
             tls=bool(config.security.tls_certificate),
+            tunnels=config.tunnel.enabled,
         )

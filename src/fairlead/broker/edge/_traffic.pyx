@@ -25,6 +25,7 @@ from libc.string cimport memcpy, memmove, memset
 from fairlead.store._store cimport COUNTED, FINISH_FAULT, ROUND, Arena, Consumer, Producer
 
 from fairlead.broker.answers import error_frame, full_frame, gone_frame, preface_answer, room_frame
+from fairlead.wire.hello import Hello, look
 
 cdef bytes GONE = gone_frame()
 cdef bytes FULL = full_frame()
@@ -58,7 +59,10 @@ cdef extern from "sys/socket.h" nogil:
     enum:
         MSG_DONTWAIT
         MSG_NOSIGNAL
+        MSG_PEEK
         SHUT_WR
+        SOL_SOCKET
+        SO_RCVLOWAT
 
 cdef extern from "netinet/tcp.h" nogil:
     enum:
@@ -116,11 +120,12 @@ cdef enum:
     ROOM_BYTES = 262144            # … until so few wait
     BULK_SLACK = 16777216          # … and what is on its way until it hears of it is no reason to cut anybody off
     NAME_BYTES = 8192              # a bit for each value of a 16-bit hash
+    HELLO_MAX = 16384              # looked at before anything is read
 
 cdef enum:                         # states of a connection
     EMPTY = 0
     PREFACE = 1                    # its first eight bytes are awaited
-    SECURING = 2                   # a TLS filter is awaited
+    SECURING = 2                   # a TLS filter, or somebody who takes the whole connection, is awaited
     ATTACHING = 3                  # the router's CONFIRM is awaited
     CONFIRMED = 4                  # its CONNECT is awaited
     CONNECTING = 5                 # the router's WELCOME is awaited
@@ -221,6 +226,7 @@ cdef struct Connection:
     uint32_t generation
     uint32_t interest
     uint8_t state
+    uint8_t looks                  # what kind of connection it is has to be found out, before anything is read
     uint8_t place                  # which list it is on
     uint8_t eof                    # nothing more is read
     uint8_t deaf                   # what it sent and was not taken yet does not count any more
@@ -245,6 +251,7 @@ cdef struct Connection:
     uint64_t awaits                # number of the turn at whose end Python deals with its last frame
     uint32_t lost                  # deliveries given up because it ended
     uint64_t one_more              # number of the stop in which it had its one more
+    uint32_t wanted                # bytes without which that cannot be told
     char* data                     # input
     uint32_t start
     uint32_t end
@@ -390,6 +397,7 @@ cdef class Traffic:
     cdef int64_t handshake_ms
     cdef int64_t keep_alive_ms
     cdef bint tls_possible
+    cdef bint tunnels                    # connections that begin with HTTP are somebody else's
     # admission
     cdef bint stopped
     cdef bint stuck_ring                 # the ring has no room in bytes
@@ -457,6 +465,7 @@ cdef class Traffic:
         self.handshake_ms = settings.handshake_ms
         self.keep_alive_ms = settings.keep_alive_ms
         self.tls_possible = settings.tls
+        self.tunnels = settings.tunnels
         self.keep_free = self.up.capacity // 4
         self.starving = -1
         self.events = []
@@ -553,7 +562,7 @@ cdef class Traffic:
         c.state = PREFACE
         c.keep_alive_ms = self.keep_alive_ms
         c.since_ms = c.heard_ms = c.sent_ms = self.time_of(now_ms)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        c.looks = setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0 and self.tunnels
         if index >= self.highest:
             self.highest = index + 1
         self.n_connections += 1
@@ -610,6 +619,22 @@ cdef class Traffic:
         c.state = PREFACE
         self.filters[index] = [tls_filter, b"", 0, 0]
         self.decipher(c, early)
+        return True
+
+    def descriptor(self, uint32_t index, uint64_t uid):
+        """Of a connection reported as `http`, to be passed on; -1 if there is none."""
+        cdef Connection* c = self.find(index, uid)
+        return -1 if c == NULL or c.state != SECURING or c.start != c.end else c.fd
+
+    def let_go(self, uint32_t index, uint64_t uid):
+        """It was passed on: let go of it without a word. Its place is reported as closed, like any other."""
+        cdef Connection* c = self.find(index, uid)
+        if c == NULL or c.state != SECURING or c.start != c.end:
+            return False
+        c.eof = 1
+        c.deaf = 1
+        self.reasons[index] = "passed-on"
+        self.close_now(c)
         return True
 
     def identity(self, uint32_t index, uint64_t uid, bytes pair, bint restricted):
@@ -961,6 +986,8 @@ cdef class Traffic:
             if flags & (EPOLLHUP | EPOLLERR):
                 self.broken(c)
             return 0
+        if c.looks and self.is_looking(c):
+            return 0
         if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0 or c.choked):
             # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
             # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
@@ -1011,6 +1038,36 @@ cdef class Traffic:
             c.end += <uint32_t>n
             self.enlist(c)
         return 0
+
+    cdef bint is_looking(self, Connection* c) except -1:
+        """What kind of connection is it? True: nothing is to be read now. Until enough has come epoll keeps quiet, so
+        being woken with less than that means that no more will come."""
+        cdef int low = 1
+        cdef uint32_t wanted = 0
+        cdef ssize_t n = recv(c.fd, self.scratch, HELLO_MAX, MSG_PEEK | MSG_DONTWAIT)
+        if n < 0 and (errno == EAGAIN or errno == EINTR):
+            return True
+        if n > 0 and self.scratch[0] == c"F":
+            c.looks = 0                        # ours, as nearly always; and nothing was wanted after less than a byte
+            return False
+        kind = Hello.RUBBISH
+        if n > 0 and n >= <ssize_t>c.wanted:
+            kind, wanted = look(self.scratch[:n], tls=self.tls_possible)
+        if wanted or c.wanted:
+            if wanted:
+                low = <int>wanted
+            setsockopt(c.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low))
+            c.wanted = wanted
+        if kind is Hello.MORE:
+            return True
+        c.looks = 0
+        if kind is not Hello.HTTP and kind is not Hello.TLS_HTTP:
+            return False
+        c.state = SECURING
+        c.masked = 3
+        self.poll(c)
+        self.events.append((c.index, "http", b"P" if kind is Hello.HTTP else b"T"))
+        return True
 
     cdef int decipher(self, Connection* c, bytes data) except -1:
         """Ciphertext in, plain input and handshake answers out: one call of the filter."""

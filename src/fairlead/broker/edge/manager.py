@@ -9,6 +9,7 @@ connections reported as lost, messages the router never heard of given up and lo
 
 from __future__ import annotations
 
+import array
 import gc
 import os
 import resource
@@ -16,13 +17,13 @@ import secrets
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fairlead.broker.answers import GO_AWAY, error_frame, frame
+from fairlead.broker.answers import GO_AWAY, busy_answer, error_frame, frame
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.edge.credentials import Verifier
 from fairlead.broker.edge.durable import Road
@@ -42,6 +43,7 @@ from fairlead.errors import FairleadError, RemoteProtocolError
 from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters, ManagerCounter
+from fairlead.runtime.plumbing import OUTLET
 from fairlead.security import users as security
 from fairlead.security.rules import Rules
 from fairlead.store import layout
@@ -58,7 +60,7 @@ MOVE_WITHIN_S: Final = 30.0
 LOG_LINES_PER_S: Final = 20
 PROTOCOL_VERSION: Final = 1
 # Ends that nobody need look at; all others are worth a line.
-ORDINARY: Final = frozenset({"closed", "connection-lost", "shutting-down"})
+ORDINARY: Final = frozenset({"closed", "connection-lost", "shutting-down", "passed-on"})
 
 _HANDOVER: Final = struct.Struct(layout.HANDOVER_FORMAT)
 
@@ -90,6 +92,12 @@ class Manager:
         self._control, self._config, self._index = control, start.config, start.index
         self._store, self._generation = start.store, start.generation
         self._bounds = Bounds.of(start.config)
+        self._outlet: socket.socket | None = None  # where connections that speak HTTP go
+        if OUTLET in start.fds:
+            self._outlet = socket.socket(fileno=os.dup(start.fds[OUTLET]))
+        else:
+            self._bounds = replace(self._bounds, tunnels=False)
+        self._passed_on = self._turned_away = 0
         security_ = start.config.security
         tls = security_.tls_certificate
         self._tls_context = make_context(tls, security_.tls_key) if tls else None
@@ -172,6 +180,8 @@ class Manager:
         self._count(time.monotonic())
         self._verifier.close()
         self._dispatched.close()
+        if self._outlet is not None:
+            self._outlet.close()
         return 0
 
     def _settle_predecessor(self) -> list[tuple[int, int]]:
@@ -338,6 +348,8 @@ class Manager:
             case "tls":
                 assert self._tls_context is not None
                 self._traffic.secure(index, client.uid, TlsFilter(self._tls_context))
+            case "http":
+                self._pass_on(index, client, data)
             case "connect":
                 self._on_connect(index, client, data)
             case "live":
@@ -353,6 +365,21 @@ class Manager:
                 if client.lost:
                     text += f"; {client.lost} messages on their way to it were given up"
                 self._say(reason not in ORDINARY or client.lost > 0, text)
+
+    def _pass_on(self, index: int, client: Client, kind: bytes) -> None:
+        """It begins with HTTP: to the gateway of tunnels with it, as it is; P plain, T with TLS around it."""
+        fd = self._traffic.descriptor(index, client.uid)
+        if fd < 0 or self._outlet is None:
+            return
+        rights = array.array("i", [fd])
+        try:
+            self._outlet.sendmsg([kind], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_DONTWAIT)
+        except OSError:  # so many wait already that it takes no more
+            self._turned_away += 1
+            self._traffic.close(index, client.uid, "gateway-busy", busy_answer() if kind == b"P" else b"")
+            return
+        self._passed_on += 1
+        self._traffic.let_go(index, client.uid)
 
     def _on_connect(self, index: int, client: Client, body: bytes) -> None:
         """Who is it? Credentials stay in this process; the router hears only of the result."""
@@ -450,6 +477,8 @@ class Manager:
         words[ManagerCounter.LOOP_PROGRESS] += 1
         words[ManagerCounter.LINK_WAITING] = found["link_waiting"]
         words[ManagerCounter.LINKED] = self._road.up
+        words[ManagerCounter.PASSED_ON] = before[ManagerCounter.PASSED_ON] + self._passed_on
+        words[ManagerCounter.TURNED_AWAY] = before[ManagerCounter.TURNED_AWAY] + self._turned_away
         words[ManagerCounter.DENIED] = before[ManagerCounter.DENIED] + self._road.denied
         for number, name in COUNTED:
             words[number] = before[number] + found[name]

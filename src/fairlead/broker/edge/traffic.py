@@ -38,6 +38,7 @@ from fairlead.broker.outstanding import OutstandingTable
 from fairlead.broker.relinquish import Finish, Relinquish
 from fairlead.store import layout
 from fairlead.wire.durable import ENVELOPE, KIND_COLUMNS, KIND_COMMAND, KIND_MORE
+from fairlead.wire.hello import HELLO_MAX, Hello, look
 
 READ_BYTES: Final = 131072
 OUT_BYTES: Final = 131072  # gathered for one connection before it has to wait
@@ -129,6 +130,8 @@ class Connection:
     sent_ms: int
     since_ms: int  # of the state, where a timer runs
     state: int = PREFACE
+    looks: bool = False  # what kind of connection it is has to be found out, before anything is read
+    wanted: int = 0  # bytes without which that cannot be told
     place: int = IDLE
     eof: bool = False  # nothing more is read
     deaf: bool = False  # what it sent and was not taken yet does not count any more
@@ -262,9 +265,11 @@ class Traffic:
         now = self._time_of(now_ms)
         sock = socket.socket(fileno=fd)
         sock.setblocking(False)
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
+        is_tcp = sock.family in (socket.AF_INET, socket.AF_INET6)
+        if is_tcp:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         c = Connection(index, uid, sock, self._bounds.keep_alive_ms, now, now, now)
+        c.looks = is_tcp and self._bounds.tunnels
         self._connections[index] = self._by_fd[fd] = c
         self._poll(c)
 
@@ -314,6 +319,21 @@ class Traffic:
         early, c.data = bytes(c.data), bytearray()
         c.tls, c.state = tls_filter, PREFACE
         self._decipher(c, early)
+        return True
+
+    def descriptor(self, index: int, uid: int) -> int:
+        """Of a connection reported as `http`, to be passed on; -1 if there is none."""
+        c = self._find(index, uid)
+        return -1 if c is None or c.state != SECURING or c.data else c.sock.fileno()
+
+    def let_go(self, index: int, uid: int) -> bool:
+        """It was passed on: let go of it without a word. Its place is reported as closed, like any other."""
+        if self.descriptor(index, uid) < 0:
+            return False
+        c = self._connections[index]
+        c.eof = c.deaf = True
+        self._reasons[index] = "passed-on"
+        self._close_now(c)
         return True
 
     def identity(self, index: int, uid: int, pair: bytes, restricted: bool) -> bool:
@@ -527,6 +547,8 @@ class Traffic:
             if dead:
                 self._broken(c)
             return
+        if c.looks and self._look(c):
+            return
         ended = flags & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP)
         full = c.state < LIVE and len(c.data) >= EARLY_BYTES
         held_up = c.place != IDLE and (self._held_up() or c.choked)
@@ -558,6 +580,31 @@ class Traffic:
         else:
             c.data += data
             self._enlist(c)
+
+    def _look(self, c: Connection) -> bool:
+        """What kind of connection is it? True: nothing is to be read now. Until enough has come epoll keeps quiet, so
+        being woken with less than that means that no more will come."""
+        try:
+            first = c.sock.recv(HELLO_MAX, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            first = b""
+        kind, wanted = Hello.RUBBISH, 0
+        if first and len(first) >= c.wanted:
+            kind, wanted = look(first, tls=self._bounds.tls)
+        if wanted or c.wanted:
+            c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, wanted))
+            c.wanted = wanted
+        if kind is Hello.MORE:
+            return True
+        c.looks = False
+        if kind is not Hello.HTTP and kind is not Hello.TLS_HTTP:
+            return False
+        c.state, c.masked = SECURING, 3
+        self._poll(c)
+        self._events.append((c.index, "http", b"P" if kind is Hello.HTTP else b"T"))
+        return True
 
     def _decipher(self, c: Connection, data: bytes) -> None:
         """Ciphertext in, plain input and handshake answers out: one call of the filter."""
