@@ -215,6 +215,28 @@ def test_tls_needs_both_halves_and_both_files(tmp_path: Path) -> None:
     assert len(advice(load(overrides=secure))) == 1
 
 
+def test_tunnels_beyond_this_host_need_protection(tmp_path: Path) -> None:
+    here = tmp_path / "secret"
+    here.touch()
+    data, file = str(tmp_path), str(here)
+    assert "fairlead user add" in unchecked(tunnel__gateways=["gw.example.org:7401"], server__data=data)
+    assert "write HOST:PORT" in unchecked(tunnel__gateways=["unix:/x"], server__data=data)
+    assert "HOST:PORT" in unchecked(tunnel__gateways=["gw.example.org"], server__data=data)
+    assert "tls_certificate" in unchecked(tunnel__link_listen=":7401")
+    tls = {"security__tls_certificate": file, "security__tls_key": file}
+    assert "fairlead node secret" in unchecked(tunnel__link_listen=":7401", **tls)
+    assert "enabled = true" in unchecked(tunnel__link_listen="127.0.0.1:7401", tunnel__enabled=False)
+    assert "no file" in unchecked(tunnel__link_secret_file=str(tmp_path / "no"))
+    here.chmod(0o644)
+    assert "chmod 600" in unchecked(tunnel__link_secret_file=file)
+    assert "gateway_ca" in unchecked(tunnel__gateway_ca=str(tmp_path / "no"))
+    check(load(overrides={"tunnel.link_listen": "127.0.0.1:7401"}))
+    (tmp_path / "users.toml").touch()
+    check(load(overrides={"tunnel.gateways": ["gw.example.org:7401"], "server.data": data}))
+    with pytest.raises(ConfigError, match="name"):
+        load(overrides={"tunnel.name": "a/b"})
+
+
 def test_values_that_cannot_work_together_are_refused() -> None:
     assert "resume_below" in unchecked(fairness__limit=10, fairness__resume_below=11)
     assert "power of two" in unchecked(fairness__queue_bytes=100_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,26 @@ def test_each_role_gets_the_descriptors_it_needs() -> None:
         "dispatched-1",
     }
     plumbing.close()
+
+
+def test_tunnels_have_sockets_that_managers_and_gateway_keep_for_each_other(tmp_path: Path) -> None:
+    plumbing = made()
+    plumbing.complete_tunnels(tmp_path)
+    names = {"tunnel-outlet", "tunnel-intake", "tunnel-link"}
+    assert set(plumbing.fds_for("tunnel-gateway", 0)) == names
+    assert set(plumbing.fds_for("manager", 1)) == {"wake", "wake-router", "dispatched", "dispatch-1"} | names
+    assert not plumbing.fds_for("tunnel-broker", 0)
+    assert stat.S_IMODE((tmp_path / "tunnel.sock").stat().st_mode) == 0o600
+    after = Plumbing(2)
+    after.take("manager", 0, copies(plumbing, "manager", 0))
+    after.complete_tunnels(tmp_path)
+    with socket.socket(fileno=os.dup(plumbing.fds_for("manager", 0)["tunnel-outlet"])) as outlet:
+        outlet.send(b"P")
+    assert os.read(after.intake, 10) == b"P", "what waits is found by the next supervisor"
+    with socket.socket(socket.AF_UNIX) as broker:
+        broker.connect(str(tmp_path / "tunnel.sock"))
+    plumbing.close()
+    after.close()
 
 
 def copies(plumbing: Plumbing, role: str, index: int) -> dict[str, int]:

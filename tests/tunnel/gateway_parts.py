@@ -33,8 +33,9 @@ OCTETS = {"Content-Type": "application/octet-stream", "Cache-Control": "no-store
 class Running:
     """A gateway that serves."""
 
-    def __init__(self, app: GatewayApp, port: int, *, http2: bool = False) -> None:
+    def __init__(self, app: GatewayApp, port: int, *, http2: bool = False, server: GatewayServer | None = None) -> None:
         self.app = app
+        self.server = server
         self.port = port
         self.http2 = http2
         self.url = f"http://127.0.0.1:{port}/tunnel"
@@ -43,6 +44,11 @@ class Running:
     def station(self) -> Any:
         assert self.app.station is not None
         return self.app.station
+
+    def connections(self) -> list[Any]:
+        """What uvicorn has open."""
+        assert self.server is not None
+        return list(self.server.server_state.connections)
 
     @property
     def link_port(self) -> int:
@@ -59,7 +65,8 @@ async def running(kind: str = "uvicorn", **settings: Any) -> AsyncIterator[Runni
         serving = asyncio.create_task(server.serve())
         await before(ready.wait(), serving)
         try:
-            yield Running(server.gateway, int(server.urls[0].rpartition(":")[2].partition("/")[0]))
+            port = int(server.urls[0].rpartition(":")[2].partition("/")[0])
+            yield Running(server.gateway, port, server=server)
         finally:
             server.should_exit = True
             await serving

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "restore": ("fairlead.cli.backup", "restore", "Put such a copy in place."),
     "cluster": ("fairlead.cli.cluster", "cluster_group", "Several hosts as one server: start, look, change."),
     "node": ("fairlead.cli.node", "node_group", "Prepare and run one node of a cluster."),
+    "tunnel": ("fairlead.cli.tunnel", "tunnel_group", "Connections through HTTP: run a gateway, look at one."),
     "pipeline": ("fairlead.cli.pipeline", "pipeline_group", "Archive, replay and check messages by the million."),
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),

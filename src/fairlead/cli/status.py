@@ -143,6 +143,8 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
                 f"{one['dropped']:,}",
             )
         console.print(links, "")
+    if "tunnel" in report:  # not in that of an older server
+        show_tunnels(console, report["tunnel"])
     if report["updates"]:
         updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
         for one in report["updates"][-10:]:
@@ -186,6 +188,19 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
     console.print(f"[{style}]{faults[0]} accounting faults, {faults[1]} lost wake-ups[/{style}]")
     for note in report["notes"]:
         console.print(f"[yellow]{note}[/yellow]")
+
+
+def show_tunnels(console: Console, found: dict[str, Any]) -> None:
+    """What came through HTTP, once anything has."""
+    gateway, broker = found["gateway"], found["broker"]
+    if not found["passed_on"] and gateway["state"] in ("not needed yet", "switched off"):
+        return
+    console.print(
+        f"[bold]Tunnels[/bold]\n"
+        f"{broker.get('tunnels', 0):,} to {found['name']!r} over {broker.get('linked', 0)} of {broker.get('links', 0)} "
+        f"links; gateway {gateway['state']}, {gateway.get('connections', 0):,} HTTP connections; broker "
+        f"{broker['state']}; {found['passed_on']:,} connections passed on, {found['turned_away']:,} turned away\n"
+    )
 
 
 def show_messages(console: Console, found: dict[str, Any]) -> None:

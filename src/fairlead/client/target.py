@@ -1,7 +1,8 @@
 """Where to connect: the URLs of the client library, taken apart.
 
-`fairlead://user:password@host:port`, `fairleads://` for TLS, `fairlead+unix:///path`; several hosts are
-separated by commas, or given as several URLs. Which of them is tried when, is `Route`'s to say.
+`fairlead://user:password@host:port`, `fairleads://` for TLS, `fairlead+unix:///path`; and through HTTP (docs/tunnel.md)
+`https://user:password@host:port/tunnel/NAME?option=value` and `http://…`. Several hosts are separated by commas, or
+given as several URLs. Which of them is tried when, is `Route`'s to say.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from fairlead.errors import ConfigError
+from fairlead.tunnel.options import TunnelOptions, changed
+from fairlead.tunnel.place import SCHEMES, Place, at, check_plain
 
 __all__ = ["Address", "Route", "Target", "hinted", "parse"]
 
@@ -20,14 +23,15 @@ HINTS_MAX = 16
 
 
 class Address(NamedTuple):
-    """One place to try: host and port, or the path of a unix socket."""
+    """One place to try: host and port, or the path of a unix socket, or a gateway's."""
 
     host: str = ""
     port: int = PORT
     path: str = ""
+    tunnel: Place | None = None
 
     def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
+        return str(self.tunnel) if self.tunnel else self.path or f"{self.host}:{self.port}"
 
 
 class Target(NamedTuple):
@@ -37,19 +41,22 @@ class Target(NamedTuple):
     tls: bool = False
     user: str = ""
     password: str = ""
+    tunnel: TunnelOptions | None = None
+    """How to reach a gateway; None: it is none."""
 
 
-def parse(urls: str | Sequence[str]) -> Target:
-    """Take a URL apart, or several of one server or cluster; or raise ConfigError."""
+def parse(urls: str | Sequence[str], tunnel: TunnelOptions | None = None) -> Target:
+    """Take a URL apart, or several of one server or cluster; or raise ConfigError. `tunnel`: what URLs leave open."""
+    tunnel = tunnel or TunnelOptions()
     if isinstance(urls, str):
-        return _parse(urls)
-    targets = [_parse(url) for url in urls]
+        return _parse(urls, tunnel)
+    targets = [_parse(url, tunnel) for url in urls]
     if not targets:
         raise ConfigError("There is no URL to connect to.")
     first = targets[0]
     for url, target in zip(urls, targets, strict=True):
         if target[1:] != first[1:]:
-            raise ConfigError(f"{_shown(url)!r} has another scheme, user or password than the URL before it.")
+            raise ConfigError(f"{_shown(url)!r} has another scheme, login or options than the URL before it.")
     return first._replace(addresses=list(dict.fromkeys(address for target in targets for address in target.addresses)))
 
 
@@ -109,7 +116,7 @@ class Route:
         self._hints.clear()
 
 
-def _parse(url: str) -> Target:
+def _parse(url: str, tunnel: TunnelOptions) -> Target:
     # Not urlsplit: how it takes several bracketed hosts differs between versions of Python.
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
@@ -121,16 +128,35 @@ def _parse(url: str) -> Target:
         if hosts or not path:
             raise ConfigError(f"{_shown(url)!r} names no socket: write fairlead+unix:///path.")
         return Target([Address(path=path)], False, user, password)
+    if scheme in SCHEMES:
+        if "?" in login:
+            raise ConfigError(f"{_shown(url)!r} has a ? in its login: write %3F.")
+        return _tunnel(url, scheme, user, password, hosts + slash + path, tunnel)
     if scheme not in ("fairlead", "fairleads"):
-        raise ConfigError(f"{_shown(url)!r} does not begin with fairlead://, fairleads:// or fairlead+unix://.")
+        raise ConfigError(
+            f"{_shown(url)!r} does not begin with fairlead://, fairleads://, fairlead+unix://, https:// or http://."
+        )
     addresses = [_address(host, url) for host in hosts.split(",") if host]
     return Target(addresses or [Address("localhost")], scheme == "fairleads", user, password)
 
 
-def _address(text: str, url: str) -> Address:
+def _tunnel(url: str, scheme: str, user: str, password: str, rest: str, tunnel: TunnelOptions) -> Target:
+    place, _, query = rest.partition("#")[0].partition("?")
+    hosts, _, path = place.partition("/")
+    options = changed(tunnel, parse_qsl(query, keep_blank_values=True))
+    addresses = []
+    for text in hosts.split(","):
+        address = _address(text, url, SCHEMES[scheme])
+        gateway = at(scheme, address.host, address.port, path)
+        check_plain(gateway, options.allow_plain)
+        addresses.append(address._replace(tunnel=gateway))
+    return Target(addresses, scheme == "https", user, password, options)
+
+
+def _address(text: str, url: str, otherwise: int = PORT) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):  # no port; `[::1]` has colons of its own
-        host, port = text, str(PORT)
+        host, port = text, str(otherwise)
     whole = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
     if not whole or not host or not port.isdecimal() or not 0 < int(port) < 65_536:

@@ -24,6 +24,8 @@ MODULES: Final = {
     "message-manager": "fairlead.cluster.edge.message_manager",
     "agent": "fairlead.cluster.client_manager.edge.agent",
     "bridge": "fairlead.sites.edge.bridge",
+    "tunnel-gateway": "fairlead.runtime.tunnel_child",
+    "tunnel-broker": "fairlead.runtime.tunnel_child",
 }
 EXIT_CANNOT_START: Final = 3
 PATIENCE_S: Final = 30.0  # for the supervisor's first command

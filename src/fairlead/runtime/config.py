@@ -141,6 +141,7 @@ def check(config: Config) -> None:
             "NAME`, or say --insecure if the network is closed"
         )
     _check_tls(config)
+    _check_tunnel(config)
     for address in addresses:
         if isinstance(address, UnixAddress) and len(address.path.encode()) > 107:
             raise ConfigError(f"the unix socket path {address.path} is longer than the 107 bytes the system allows")
@@ -190,6 +191,42 @@ def _check_tls(config: Config) -> None:
         file = getattr(security, key)
         if file and not Path(file).expanduser().is_file():
             raise ConfigError(f"[security] {key}: there is no file {file}")
+
+
+def _check_tunnel(config: Config) -> None:
+    tunnel = config.tunnel
+    if (tunnel.gateways or tunnel.link_listen) and not tunnel.enabled:
+        raise ConfigError("[tunnel] gateways and link_listen need [tunnel] enabled = true")
+    for key in ("link_secret_file", "gateway_ca"):
+        file = getattr(tunnel, key)
+        if file and not Path(file).expanduser().is_file():
+            raise ConfigError(f"[tunnel] {key}: there is no file {file}")
+    if (file := tunnel.link_secret_file) and Path(file).expanduser().stat().st_mode & 0o077:
+        raise ConfigError(f"[tunnel] link_secret_file: others on this host can open it; run `chmod 600 {file}`")
+    for gateway in tunnel.gateways:
+        address = parse_listen(gateway)
+        if not isinstance(address, TcpAddress) or not address.host or not address.port:
+            raise ConfigError(f"[tunnel] gateways: {gateway!r} is no gateway elsewhere; write HOST:PORT")
+    if tunnel.gateways and anonymous_allowed(config) and not config.server.insecure:
+        raise ConfigError(
+            f"whoever reaches {', '.join(tunnel.gateways)} would get in here without a name; add a user with `fairlead "
+            "user add NAME`, or say --insecure if the network is closed"
+        )
+    if not tunnel.link_listen:
+        return
+    link = parse_listen(tunnel.link_listen)
+    if isinstance(link, UnixAddress) or link.is_loopback:
+        return
+    if not config.security.tls_certificate:
+        raise ConfigError(
+            f"links on {link} could be read by others: set [security] tls_certificate and tls_key, or listen on "
+            "127.0.0.1"
+        )
+    if not tunnel.link_secret_file:
+        raise ConfigError(
+            f"anybody who reaches {link} could pretend to be a broker: make a secret with `fairlead node secret FILE`, "
+            "set [tunnel] link_secret_file to it, and give it to the brokers too"
+        )
 
 
 def advice(config: Config) -> list[str]:

@@ -52,6 +52,8 @@ class ManagerCounter(Counter):
     LINK_WAITING = 23, "Bytes waiting for the message manager now."
     LINKED = 24, "1 while the link to the message manager is up, else 0."
     DENIED = 25, "Operations on destinations that the user had no right to."
+    PASSED_ON = 26, "Connections that began with HTTP, passed on to the gateway of tunnels."
+    TURNED_AWAY = 27, "The same, turned away because the gateway did not keep up."
 
 
 class RouterCounter(Counter):

@@ -1,4 +1,5 @@
-"""The descriptors that outlive every child: listening sockets, event descriptors, dispatcher-manager socket pairs.
+"""The descriptors that outlive every child: listening sockets, event descriptors, the socket pairs between dispatcher
+and managers and between managers and the gateway of tunnels.
 
 Kept under one name each. A child gets those it needs under the names of docs/processes.md, and beside its own end of
 a socket pair a copy of the other end: so if supervisor and one side die together, the other still keeps what was in
@@ -13,12 +14,19 @@ import os
 import socket
 import termios
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
-from fairlead.runtime import listeners
+from fairlead.runtime import listeners, rundir
+
+OUTLET: Final = "tunnel-outlet"  # where managers put connections that begin with HTTP
+INTAKE: Final = "tunnel-intake"  # where the gateway takes them
+LINK: Final = "tunnel-link"  # where the broker of tunnels reaches the gateway
+LINK_NAME: Final = "tunnel.sock"  # of its file in the run directory
 
 
 class Plumbing:
-    """All of them, by name: `listen-N`, `wake-router`, `wake-manager-I`, `dispatch-I`, `dispatched-I`."""
+    """All of them, by name: `listen-N`, `wake-router`, `wake-manager-I`, `dispatch-I`, `dispatched-I`, `tunnel-…`."""
 
     def __init__(self, managers: int) -> None:
         self._managers = managers
@@ -49,6 +57,20 @@ class Plumbing:
                 self._fds[f"dispatch-{i}"] = ours.detach()
                 self._fds[f"dispatched-{i}"] = theirs.detach()
 
+    def complete_tunnels(self, run: Path) -> None:
+        """The same for what tunnels need. The pair takes as many connections as its buffer has room for."""
+        if OUTLET not in self._fds or INTAKE not in self._fds:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            self._fds[OUTLET], self._fds[INTAKE] = ours.detach(), theirs.detach()
+        if LINK not in self._fds:
+            self._fds[LINK] = rundir.listen_unix(run / LINK_NAME, socket.SOCK_STREAM).detach()
+
+    @property
+    def intake(self) -> int:
+        return self._fds[INTAKE]
+
     def fds_for(self, role: str, index: int) -> dict[str, int]:
         """What a child of this role is given."""
         fds = self._fds
@@ -60,8 +82,11 @@ class Plumbing:
                 "wake-router": fds["wake-router"],
                 "dispatched": fds[f"dispatched-{index}"],
                 f"dispatch-{index}": fds[f"dispatch-{index}"],
+                **self._named("tunnel-"),
             }
-        if role in ("message-manager", "agent", "bridge"):
+        if role == "tunnel-gateway":
+            return self._named("tunnel-")
+        if role in ("message-manager", "agent", "bridge", "tunnel-broker"):
             return {}  # it listens or connects by itself: nothing of it has to outlive it
         return {**self._named("listen-"), **self._named("dispatch-"), **self._named("dispatched-")}
 

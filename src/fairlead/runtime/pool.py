@@ -1,4 +1,4 @@
-"""Who is in which post: router and dispatcher, a warm standby of each, the managers, and the message manager.
+"""Who is in which post: router and dispatcher, a warm standby of each, the managers, the message manager and others.
 
 A post is never left empty for longer than it takes: when the active one dies, the standby is activated at once and a
 new standby started; when a manager dies, a successor gets the same rings. `restart` says when to give up. Live
@@ -29,6 +29,9 @@ MESSAGE_MANAGER = "message-manager"
 AGENT = "agent"  # in its place on a client manager's node of a cluster
 KEEPS_MESSAGES = (MESSAGE_MANAGER, AGENT)
 BRIDGE = "bridge"  # carries messages to and from other servers, where there are links
+GATEWAY, BROKER = "tunnel-gateway", "tunnel-broker"  # of tunnels; their posts are empty until somebody needs them
+TUNNELS = (BROKER, GATEWAY)
+NOT_NEEDED = "not needed yet"
 SETTLE_S = 0.02
 STOP_S = 5.0
 FLUSH_S = 30.0  # what a message manager has for its last flush
@@ -108,8 +111,11 @@ class Pool:
             self.messages.halted = "switched off by [messages] enabled"
         if config.links.parents:
             self.posts[BRIDGE] = Post(BRIDGE, 0, python)
+        if config.tunnel.enabled:
+            self.posts |= {role: Post(role, 0, python, halted=NOT_NEEDED) for role in TUNNELS}
         self.urls: list[str] = []  # where this server listens
         self.links: list[dict[str, Any]] = []  # the bridge's own report
+        self.tunnels: dict[str, dict[str, Any]] = {}  # what gateway and broker of tunnels report
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
     # --- Filling posts --------------------------------------------------------------------------------------------
@@ -226,10 +232,9 @@ class Pool:
         note = self.adoptable.pop(pid, None)
         if hello.get("state") == "new":
             return None  # started by a supervisor that died before it said as what: it ends, another one is started
-        if note is not None and note.role == BRIDGE:
-            self.posts.setdefault(
-                BRIDGE, Post(BRIDGE, 0, note.python)
-            )  # of a server that had links when it was started
+        if note is not None and note.role in (BRIDGE, *TUNNELS):
+            # Of a server that had links, or tunnels, when it was started.
+            self.posts.setdefault(note.role, Post(note.role, 0, note.python))
         child = None if note is None else children.adopt(note)
         if child is not None:
             self._register(child)
@@ -267,7 +272,7 @@ class Pool:
         if child in (post.active, post.spare) or post.holder is not None:
             return  # one we know, whose line was lost and found
         if child.state == "active" and post.active is None:
-            post.active = child
+            post.active, post.halted = child, ""
         elif child.state in ("standby", "parked") and post.spare is None:
             post.spare = child
         else:
@@ -315,6 +320,8 @@ class Pool:
                 self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
             case "links":
                 self.links = list(message.get("links", []))
+            case "tunnels":
+                self.tunnels[child.role] = dict(message.get("tunnels", {}))
             case "failed":
                 child.failure = str(message.get("text", ""))
                 self._log.error(child.name, f"cannot go on: {child.failure}", pid=child.pid)
@@ -342,7 +349,7 @@ class Pool:
             self.fill_all()
 
     def _is_served(self, post: Post) -> bool:
-        if post.role == BRIDGE or (post is self.messages and post.halted):
+        if post.role in (BRIDGE, *TUNNELS) or (post is self.messages and post.halted):
             return True  # the server does what it can without
         return post.active is not None and post.active.ready_s > 0
 
@@ -429,6 +436,9 @@ class Pool:
             return
         if post.role == BRIDGE:
             self._log.error(post.name, f"given up, this server is alone without it: {reason}")
+            return
+        if post.role in TUNNELS:
+            self._log.error(post.name, f"given up, no client comes through HTTP for a while: {reason}")
             return
         self._on_halt(f"The {post.name} does not work: {post.halted}. {reason.capitalize()}.")
 

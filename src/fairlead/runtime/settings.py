@@ -491,6 +491,108 @@ class Links(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=list)
 
 
+class Tunnel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Clients behind firewalls and proxies, which reach this server through HTTP (docs/tunnel.md)."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Take HTTP (with a certificate: HTTPS too) on the ports of `listen`. The processes for it are "
+            "started by the first request; until then it costs nothing."
+        ),
+    ] = True
+    name: Annotated[
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9._-]{1,128}$",
+            description="The server id: `http://HOST:PORT/tunnel/NAME` names this server. Give servers that share a "
+            "gateway different ones.",
+        ),
+    ] = "fairlead"
+    link_listen: Annotated[
+        str,
+        Meta(
+            description="HOST:PORT on which brokers elsewhere may link to this server's gateway (port 7401 by custom); "
+            "empty: none. Beyond this host it needs a certificate and `link_secret_file`."
+        ),
+    ] = ""
+    link_secret_file: Annotated[
+        str,
+        Meta(
+            description="File with the secret of gateways and brokers, readable by its owner only: make it with "
+            "`fairlead node secret FILE` and give it to both."
+        ),
+    ] = ""
+    gateways: Annotated[
+        list[str],
+        Meta(
+            description="Gateways elsewhere which this server links to, so that clients reach it through them: "
+            "HOST:PORT, always with TLS. Needs a users file, or `insecure`: whoever reaches the gateway reaches this "
+            "server."
+        ),
+    ] = msgspec.field(default_factory=list)
+    gateway_ca: Annotated[
+        str,
+        Meta(description="Certificate authority (PEM) of those gateways; empty: the ones this host trusts."),
+    ] = ""
+    allow_v1: Annotated[
+        bool,
+        Meta(
+            description="Take clients of version 1 too, whose tunnels have no token: an id is enough to take one over."
+        ),
+    ] = False
+    tunnels: Annotated[
+        int, Meta(ge=1, description="Tunnels at a time through this server's gateway; newcomers beyond get 503.")
+    ] = 10_000
+    tunnels_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of these, from one address. Clients behind one proxy have one address together; lower keeps a "
+            "single host from taking all.",
+        ),
+    ] = 1000
+    opens_per_s: Annotated[
+        float, Meta(gt=0, description="New tunnels in a second. Lower slows attacks, and herds that come back.")
+    ] = 200.0
+    buffer_bytes: Annotated[
+        int,
+        Meta(ge=1048576, description="Bytes that wait in the gateway for all clients together; more is not taken."),
+    ] = 536870912
+    body_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            le=67108864,
+            description="Bytes of one HTTP body in either direction. Proxies may allow less: clients find out.",
+        ),
+    ] = 1048576
+    hold_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=300,
+            description="How long a client's question for packets may be held open when there are none. Must be less "
+            "than what proxies on the way allow (often 30 or 60).",
+        ),
+    ] = 25.0
+    inactivity_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="A client that has not asked for so long is gone. Longer survives longer breaks, shorter frees "
+            "its tunnel sooner.",
+        ),
+    ] = 60.0
+    grace_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="How long tunnels wait for a broker whose link was lost before they end.",
+        ),
+    ] = 15.0
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -513,6 +615,7 @@ class Config(Struct, frozen=True, kw_only=True):
     security: Security = Security()
     log: Log = Log()
     links: Links = Links()
+    tunnel: Tunnel = Tunnel()
     destinations: dict[str, Destination] = {}
     agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
@@ -528,6 +631,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "security": Security,
     "log": Log,
     "links": Links,
+    "tunnel": Tunnel,
 }
 
 

@@ -33,12 +33,13 @@ from fairlead.runtime.counters import DispatcherCounter, ManagerCounter, Message
 from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
-from fairlead.runtime.plumbing import Plumbing
-from fairlead.runtime.pool import BRIDGE, KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, Pool, Post
+from fairlead.runtime.plumbing import LINK_NAME, Plumbing
+from fairlead.runtime.pool import BRIDGE, KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, TUNNELS, Pool, Post
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
 from fairlead.runtime.status import Component, Status, UpdateRecord, look
+from fairlead.runtime.tunnelling import STATUS_NAME, Tunnelling
 from fairlead.runtime.version import VERSION
 from fairlead.runtime.watch import Watch
 from fairlead.store import layout
@@ -51,7 +52,7 @@ ADOPTION_S: Final = 2.0
 WATCH_S: Final = 0.5
 STOP_S: Final = 5.0
 UPDATES_KEPT: Final = 100
-STOPPED_LAST: Final = (*KEEPS_MESSAGES, "router")  # after those who speak with clients, in this order
+STOPPED_LAST: Final = (*TUNNELS, *KEEPS_MESSAGES, "router")  # after those who speak with clients, in this order
 EXIT_OK, EXIT_HALTED, EXIT_CONFIG = 0, 1, 2
 
 
@@ -142,6 +143,9 @@ class Supervisor:
         if adopting:
             self._adopt(left)
             self._plumbing.complete(self._config.server.listen, self._config.server.backlog)
+        if self._config.tunnel.enabled:
+            self._plumbing.complete_tunnels(self._run)
+        self._tunnelling = Tunnelling(self._pool, self._plumbing, self._loop, self._log)
         self._listening = self._plumbing.listening()
         self._pool.urls = [listeners.url(sock) for sock in self._listening]
         self._admin = AdminServer(self._loop, self._run, self._on_question)
@@ -149,6 +153,7 @@ class Supervisor:
             self._stage = "serving"
             self._pool.fill_all()
             self._pool.check_all_ready()
+        self._tunnelling.begin()
         self._loop.every(WATCH_S, self._watch)
         self._loop.run()
         return self._end()
@@ -300,6 +305,10 @@ class Supervisor:
             )
             if any(looks):
                 self._kill_frozen(child)
+        passed_on = [self._peek.counters("manager", i).get(ManagerCounter.PASSED_ON) for i in managers]
+        child = self._tunnelling.watch(sum(passed_on), now_s)
+        if child is not None:
+            self._kill_frozen(child)
 
     def _reap_strangers(self) -> None:
         """Children of the program we were before a re-exec that ended unknown to us."""
@@ -412,9 +421,10 @@ class Supervisor:
         names["all"] = names["router"] + names["dispatcher"] + names["managers"]
         if messages.active is not None:
             names["all"] += names[messages.role]
-        if BRIDGE in self._pool.posts:
-            names[BRIDGE] = [BRIDGE]
-            names["all"] += names[BRIDGE]
+        for role in (BRIDGE, *TUNNELS):
+            if role in self._pool.posts and (role == BRIDGE or self._pool.posts[role].active is not None):
+                names[role] = [role]
+                names["all"] += names[role]
         if component == "supervisor":
             self._begin_reexec(asker, python)
             return
@@ -463,7 +473,7 @@ class Supervisor:
                 asker.refuse("A manager's clients move to another manager, and there is only one; start two or more.")
                 return
             Moving(self._pool, self._loop, post, python, time.time_ns(), True, on_decided)
-        elif role in (*KEEPS_MESSAGES, BRIDGE):
+        elif role in (*KEEPS_MESSAGES, BRIDGE, *TUNNELS):
             Restarting(self._pool, self._loop, post, python, time.time_ns(), on_decided)
         else:
             Replacing(self._pool, self._loop, post, python, time.time_ns(), on_decided)
@@ -535,6 +545,7 @@ class Supervisor:
             dispatcher=seen.dispatcher,
             messages=self._messages_status(seen.messages),
             links=self._pool.links,
+            tunnel=self._tunnelling.status(counters),
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,
@@ -615,7 +626,16 @@ class Supervisor:
             sock.close()
         self._plumbing.close()
         segment.remove_directory(self._store)
-        for name in ("server.json", "children.json", "updates.json", SOCKET_NAME, "admin.sock", "mm-0.sock"):
+        for name in (
+            "server.json",
+            "children.json",
+            "updates.json",
+            SOCKET_NAME,
+            "admin.sock",
+            "mm-0.sock",
+            LINK_NAME,
+            STATUS_NAME,
+        ):
             (self._run / name).unlink(missing_ok=True)
         for path in self._port_notes:
             path.unlink(missing_ok=True)

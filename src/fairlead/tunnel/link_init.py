@@ -14,6 +14,7 @@ from fairlead.errors import RemoteProtocolError
 
 __all__ = [
     "LINK_PAYLOAD_MAX",
+    "LINK_TUNNELS_MAX",
     "SERVER_BYTES_MAX",
     "START_ID_BYTES",
     "VERIFIER_BYTES",
@@ -23,7 +24,9 @@ __all__ = [
 ]
 
 LINK_PAYLOAD_MAX = 1 << 20
-"""LINK_INIT holds all tunnels of a broker, so it may be larger than packets of a tunnel: some 23 000 of them."""
+"""LINK_INIT holds all tunnels of a broker, so it may be larger than packets of a tunnel: some 22 000 of them."""
+LINK_TUNNELS_MAX = (LINK_PAYLOAD_MAX - (66 << 10)) // 44
+"""As many fit beside the longest server id and authentication."""
 SERVER_BYTES_MAX = 255
 START_ID_BYTES = 16
 VERIFIER_BYTES = 32

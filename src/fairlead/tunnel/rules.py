@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from fairlead.tunnel.packets import PAYLOAD_MAX
 
-__all__ = ["BODY_MAX", "HOLD_S", "INACTIVITY_S", "LINK_PORT", "Option", "Rules", "silence_limit_s"]
+__all__ = ["BODY_MAX", "HOLD_S", "INACTIVITY_S", "LINK_PORT", "OPTION_MAX_S", "Option", "Rules", "silence_limit_s"]
 
 BODY_MAX = 1 << 20
 HOLD_S = 25.0
 INACTIVITY_S = 60.0
 LINK_PORT = 7401
+OPTION_MAX_S = 86_400
+"""What the other end may ask for at most: a limit that never comes would keep the dead for ever."""
 
 
 class Option(IntEnum):
@@ -55,10 +57,11 @@ class Rules(NamedTuple):
 
     def with_option(self, option: int, value: int) -> Rules:
         """As CONN_OPTION changes them (TUN-86); unknown types change nothing."""
+        value = min(value, OPTION_MAX_S)
         if option == Option.PULL_PERIOD:
             return self._replace(pull_period_s=float(value))
-        if option == Option.INACTIVITY:
-            return self._replace(inactivity_s=float(max(value, 0)))
+        if option == Option.INACTIVITY and value > 0:
+            return self._replace(inactivity_s=float(value))
         if option == Option.HOLD:
             return self._replace(hold_s=float(max(value, 0)))
         return self

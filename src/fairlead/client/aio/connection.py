@@ -31,6 +31,7 @@ from fairlead.client.target import parse
 from fairlead.errors import BadTopic, LocalProtocolError
 from fairlead.message import Message
 from fairlead.topics import validate_topic
+from fairlead.tunnel.options import TunnelOptions
 from fairlead.wire.headers import application_pairs, encode_headers
 from fairlead.wire.kinds import (
     FLAG_LAST,
@@ -48,6 +49,7 @@ AddressOf: TypeAlias = int | str
 """A client: its uid, or its "type/instance"."""
 
 NOT_OPEN = "The connection is not open: await it, or use `async with`."
+TUNNEL_KEEP_ALIVE_S = 60.0
 TURN_BYTES = 65_536
 """A program that publishes without pause lets others run after so many bytes."""
 MANY = 4096
@@ -67,13 +69,17 @@ class Connection(DurableConnection):
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
+        tunnel: TunnelOptions | None = None,
         keep_alive_s: float = 10,
         credit: int = 65_536,
         reconnect: bool = True,
         reconnect_limit_s: float = 60,
         connect_timeout_s: float = 10,
     ) -> None:
-        self._target = parse(url)
+        self._target = target = parse(url, tunnel)
+        if target.tunnel is not None:
+            # A tunnel outlives what breaks a connection, and may ask only now and then (TUN-100, TUN-30).
+            keep_alive_s = max(keep_alive_s, TUNNEL_KEEP_ALIVE_S + 3 * target.tunnel.pull_period_s)
         self._session = Session(
             hello(
                 name=name,
@@ -85,7 +91,7 @@ class Connection(DurableConnection):
                 keep_alive_s=keep_alive_s,
             )
         )
-        self._tls = tls or (ssl.create_default_context() if self._target.tls else None)
+        self._tls = tls or (ssl.create_default_context() if target.tls and target.tunnel is None else None)
         self._connect_timeout_s = connect_timeout_s
         self._reconnect_limit_s = reconnect_limit_s if reconnect else 0.0
         self._durable_limit_s = reconnect_limit_s  # the line may be whole while there is no message manager
@@ -415,6 +421,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     tls: ssl.SSLContext | None = None,
+    tunnel: TunnelOptions | None = None,
     keep_alive_s: float = 10,
     credit: int = 65_536,
     reconnect: bool = True,
@@ -424,7 +431,8 @@ def connect(
     """A connection, to be awaited or used with `async with`.
 
     A URL may name several hosts, `fairlead://a:7400,b:7400`, or there may be several URLs: one is picked at random, and
-    another one when it fails.
+    another one when it fails. `https://host/tunnel/NAME` goes through a gateway by HTTP, where nothing else gets
+    through; `tunnel` says how (docs/tunnel.md), and a server that is silent then has a minute more.
     `type` is the program's, `name` this instance of it; with a name alone, the instance is made from it and is
     unique. `credit` is how many unread messages the server may send ahead. A server that is silent for `keep_alive_s`
     is asked for a sign of life, and lost after twice that. After a loss the connection is made again, with growing,
@@ -438,6 +446,7 @@ def connect(
         user=user,
         password=password,
         tls=tls,
+        tunnel=tunnel,
         keep_alive_s=keep_alive_s,
         credit=credit,
         reconnect=reconnect,

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fairlead.client.aio.line import Line
@@ -21,6 +22,7 @@ from fairlead.errors import ConnectionLost, DuplicateInstance, FairleadError, Re
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
+    from fairlead.tunnel.place import Place
 
 __all__ = ["Keeper"]
 
@@ -102,6 +104,8 @@ class Keeper:
     async def leave(self, addresses: list[Address], within_s: float) -> None:
         """This server asks to be left for others: when nobody waits for an answer, or time is up."""
         carrier = self._carrier
+        if self._target.tunnel is not None:
+            return  # such addresses are behind the gateway; what it closes is opened again
         self._route.hint(addresses)
         until_s = carrier.loop.time() + min(within_s, LEAVE_S)
         while carrier.session.requests.open and carrier.loop.time() < until_s:
@@ -145,17 +149,39 @@ class Keeper:
             return Line(self._carrier, resume)
 
         async with asyncio.timeout(timeout_s):
-            if address.path:
+            transport: asyncio.Transport
+            if address.tunnel is not None:
+                transport, line = await self._through(address.tunnel, make, timeout_s)
+            elif address.path:
                 host = "localhost" if tls else None
-                _, line = await loop.create_unix_connection(make, address.path, ssl=tls, server_hostname=host)
+                transport, line = await loop.create_unix_connection(make, address.path, ssl=tls, server_hostname=host)
             else:
-                _, line = await loop.create_connection(make, address.host, address.port, ssl=tls)
+                transport, line = await loop.create_connection(make, address.host, address.port, ssl=tls)
             try:
                 await line.ready
             except BaseException as error:
-                line.transport.abort()
-                self._route.hint(line.link.elsewhere)
+                transport.abort()
+                if address.tunnel is None:
+                    self._route.hint(line.link.elsewhere)
                 if isinstance(error, ConnectionLost) and line.link.phase is Phase.GREETING and not line.link.reason:
                     raise VanishedEarly(f"{address} closed the connection before it was confirmed.") from error
                 raise
         self._address = address
+
+    async def _through(
+        self, place: Place, make: Callable[[], Line], timeout_s: float
+    ) -> tuple[asyncio.Transport, Line]:
+        """A line through a gateway; its own reasons come before ours, which knows none."""
+        from fairlead.tunnel.edge.dial import open_pump
+        from fairlead.tunnel.edge.transport import TunnelTransport
+
+        tries = len(self._target.addresses)
+        pump = await open_pump(place, self._target.tunnel, timeout_s=0.9 * timeout_s / tries, tls=self._tls)
+        line = make()
+        transport = TunnelTransport(pump, line)
+        try:
+            await asyncio.sleep(0)  # in which the line gets its transport
+        except BaseException:
+            transport.abort()
+            raise
+        return transport, line

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from fairlead.runtime.settings import Fairness, Limits, Links, Log, Messages, Requests, Security, Server, Store
+from fairlead.runtime.settings import Fairness, Limits, Links, Log, Messages, Requests, Security, Server, Store, Tunnel
 
 GROUPS_MAX: Final = 128  # the index of a group has seven bits in every number it hands out
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
@@ -217,6 +217,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "stored (broadcasts, requests) reaches their clients as well."
         ),
     ] = Links()
+    tunnel: Annotated[Tunnel, Meta(description="Of a `cm`: the section [tunnel].")] = Tunnel()
     log: Annotated[Log, Meta(description="The section [log].")] = Log()
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from fairlead.errors import ConfigError, FairleadError
+from fairlead.runtime.addresses import TcpAddress
 from fairlead.tunnel.edge.links import GatewayAddress
 from fairlead.tunnel.edge.pump import Pump, TunnelStatus
 from fairlead.tunnel.edge.relay import Relay, ServerAddress
@@ -54,6 +55,8 @@ class BrokerSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     key_file: str = ""
     status_socket: str = ""
     """Path of a unix socket that answers with the status; empty: none."""
+    udp: str = ""
+    """`HOST:PORT` to take tunnels over UDP at, without a gateway: neither encrypted nor fair to other traffic."""
     tunnels_max: int = TUNNELS_MAX
     capacity: int = 256
     """N: packets of 32 KiB that wait to be read, per tunnel."""
@@ -79,7 +82,14 @@ class Broker:
 
     async def start(self) -> None:
         tls = tls_context(self._settings) if self._settings.tls else None
-        await self.server.listen(*(GatewayAddress.parse(text, tls) for text in self._settings.gateways))
+        gateways = [GatewayAddress.parse(text, tls) for text in self._settings.gateways]
+        for gateway in gateways:
+            if not gateway.unix and not tls and not TcpAddress(gateway.host, gateway.port).is_loopback:
+                raise ConfigError(f"A link to {gateway} without TLS could be read by others: leave `tls` on.")
+        await self.server.listen(*gateways)
+        if self._settings.udp:
+            at = ServerAddress.parse(self._settings.udp)
+            await self.server.listen_udp(at.host, at.port)
         if path := self._settings.status_socket:
             self._status_server = await asyncio.start_unix_server(self._tell_status, sock=status_socket(path))
 
@@ -88,6 +98,10 @@ class Broker:
             self._status_server.close()
             await self._status_server.wait_closed()
         await self.server.close()
+        for _ in range(100):
+            if not self._relays:  # their connections to the server are closed too
+                break
+            await asyncio.sleep(0.01)
         for task in self._starts:
             task.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)

@@ -18,7 +18,7 @@ from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
 from fairlead.tunnel.edge.outlet import Outlet
 from fairlead.tunnel.edge.pump import Pump, TunnelStatus
 from fairlead.tunnel.end import End, Role, State
-from fairlead.tunnel.link_init import LINK_PAYLOAD_MAX, LinkInit, LinkInitAck, LinkTunnel
+from fairlead.tunnel.link_init import LINK_PAYLOAD_MAX, LINK_TUNNELS_MAX, LinkInit, LinkInitAck, LinkTunnel
 from fairlead.tunnel.packets import PAYLOAD_MAX, Abort, AbortCode, Kind, Packet, cut, encode
 from fairlead.tunnel.port import Sink
 from fairlead.tunnel.rules import LINK_PORT, Rules
@@ -131,6 +131,8 @@ class Link(asyncio.Protocol):
         self.linked = asyncio.Event()
         self.dials = 0
         self.failure = ""
+        """What went wrong last."""
+        self._reason = ""
         self._loop = asyncio.get_running_loop()
         self._greeting = greeting
         self._rules = rules
@@ -166,7 +168,7 @@ class Link(asyncio.Protocol):
     async def _dial(self) -> bool:
         """True when LINK_INIT_ACK has come."""
         self.dials += 1
-        self.failure = ""
+        self._reason = ""
         self._lost.clear()
         try:
             async with asyncio.timeout(self._times.dial_s):
@@ -185,7 +187,7 @@ class Link(asyncio.Protocol):
                     linked.cancel()
                     lost.cancel()
         except (OSError, TimeoutError) as error:
-            self.failure = self.failure or str(error) or "no answer in time"
+            self._reason = self._reason or str(error) or "no answer in time"
         if self.linked.is_set():
             log.info("Linked to the gateway %s.", self.address)
             return True
@@ -195,7 +197,8 @@ class Link(asyncio.Protocol):
         return False
 
     def _why(self) -> str:
-        return f": {self.failure}" if self.failure else ""
+        self.failure = self._reason or self.failure
+        return f": {self._reason}" if self._reason else ""
 
     def _drop(self) -> None:
         if self._transport is not None:
@@ -221,6 +224,7 @@ class Link(asyncio.Protocol):
         self._watch = self._loop.call_later(self._times.ping_s, self._on_watch)
 
     def _link_init(self) -> LinkInit:
+        """Closed ones too, after the others: a client may still have to hear of the last ACK (TUN-92)."""
         return LinkInit(
             self._greeting.server,
             self._greeting.authentication,
@@ -229,9 +233,11 @@ class Link(asyncio.Protocol):
                 LinkTunnel(
                     connection_id, int(pump.end.rules.pull_period_s), int(pump.end.rules.inactivity_s), driver.verifier
                 )
-                for connection_id, (pump, driver) in self._tunnels.items()
-                if pump.end.state not in (State.CLOSED, State.ABORTED)
-            ],
+                for connection_id, (pump, driver) in sorted(
+                    self._tunnels.items(), key=lambda item: item[1][0].end.state is State.CLOSED
+                )
+                if pump.end.state is not State.ABORTED
+            ][:LINK_TUNNELS_MAX],
         )
 
     def data_received(self, data: bytes) -> None:
@@ -248,12 +254,12 @@ class Link(asyncio.Protocol):
         self.outlet.call_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None and not self.failure:
-            self.failure = str(exc)
+        if exc is not None and not self._reason:
+            self._reason = str(exc)
         self._unlink()
 
     def _fail(self, text: str) -> None:
-        self.failure = text
+        self._reason = text
         if self._transport is not None:
             self._transport.abort()
 
@@ -283,8 +289,7 @@ class Link(asyncio.Protocol):
     def _take_own(self, packet: Packet) -> None:
         """What concerns the link itself."""
         if packet.kind == Kind.PING:
-            if self._transport is not None:
-                self._transport.write(encode(Kind.PONG, payload=packet.payload))
+            self.outlet.send(None, [encode(Kind.PONG, payload=packet.payload)])
         elif packet.kind == Kind.LINK_INIT_ACK and self._transport is not None and not self.linked.is_set():
             for connection_id in LinkInitAck.decode(packet.payload).refused:
                 if found := self._tunnels.get(connection_id):

@@ -55,8 +55,11 @@ class Outlet:
         return 0
 
     def send(self, who: Waiting | None, packets: list[bytes]) -> None:
-        """At once in order, in one piece with what others send in this turn."""
-        if self._transport is None:
+        """At once in order, in one piece with what others send in this turn.
+
+        `who` None is the link itself: it asks for no room, and what does not fit is lost.
+        """
+        if self._transport is None or (who is None and self._free() <= 0):
             return
         if not self._soon:
             self._loop.call_soon(self._write)

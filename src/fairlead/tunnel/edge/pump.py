@@ -57,9 +57,12 @@ class Pump:
         self.wake()
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Called when the tunnel needs no memory of anybody any more, its driver closed."""
-        self._done.append(call)
-        self.wake()
+        """Called when nobody has to remember the tunnel any more and its driver is closed; soon, if that is past."""
+        if self.stopped:
+            self.loop.call_soon(call)
+        else:
+            self._done.append(call)
+            self.wake()
 
     def read(self, limit: int) -> bytes:
         data = self.end.read(limit, self.loop.time())

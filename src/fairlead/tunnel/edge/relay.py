@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 HIGH_BYTES = 1 << 20
 PATIENCE_S = 10.0
-"""For the server to hang up after the client has."""
+"""For the server to take a connection, and to hang up after the client has."""
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -111,11 +111,13 @@ class Relay:
         server_side = ServerSide(self)
         try:
             connected: tuple[Any, Any]
-            if self._address.unix:
-                connected = await loop.create_unix_connection(lambda: server_side, self._address.unix)
-            else:
-                connected = await loop.create_connection(lambda: server_side, self._address.host, self._address.port)
-        except OSError as error:
+            async with asyncio.timeout(PATIENCE_S):
+                if self._address.unix:
+                    connected = await loop.create_unix_connection(lambda: server_side, self._address.unix)
+                else:
+                    host, port, _ = self._address
+                    connected = await loop.create_connection(lambda: server_side, host, port)
+        except OSError as error:  # a TimeoutError is one
             log.warning("The server at %s cannot be reached for a tunnel: %s.", self._address, error)
             self.pump.abort(AbortCode.BROKER_LOST, "the server behind the tunnel cannot be reached")
             self._on_end(self)

@@ -140,7 +140,13 @@ class TunnelServer:
         return sum(link.linked.is_set() for link, _ in self._links.values()), len(self._links)
 
     def status(self) -> list[LinkStatus]:
-        return [link.status() for link, _ in self._links.values()]
+        """Links, and the addresses tunnels over UDP come to."""
+        found = [link.status() for link, _ in self._links.values()]
+        for one in self._listeners:
+            tunnels = [pump.status() for pump in one.pumps()]
+            host, port, *_ = one.address
+            found.append(LinkStatus(f"udp://{host}:{port}", True, 0, one.dropped, 0, 0, tunnels))
+        return found
 
     def _on_tunnel(self, pump: Pump) -> bool:
         if self._closing or self._is_full():
@@ -157,6 +163,7 @@ class TunnelServer:
     def _on_unconfirmed(self, pump: Pump) -> None:
         if pump.end.state in (State.OPENING, State.ABORTED):
             return
+        pump.set_owner(lambda: None)  # accepted once, however many rounds pass before it has its owner
         if self._on_accept:
             self._on_accept(pump)
         else:

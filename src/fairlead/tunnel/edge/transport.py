@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from fairlead.errors import ConnectionLost
 from fairlead.tunnel.edge.pump import Pump, lost
 from fairlead.tunnel.end import State
 from fairlead.tunnel.packets import AbortCode
@@ -203,8 +204,11 @@ class TunnelTransport(asyncio.Transport):
 
     def _lose(self) -> None:
         self._lost = True
-        self._waiting.clear()
-        self._waiting_bytes = 0
         end = self.pump.end
         error = None if end.state is State.CLOSED or self._given_up else lost(end)
+        if error is None and self._waiting_bytes:
+            # An end takes nothing more once the other has closed (TUN-90); whoever wrote it must know.
+            error = ConnectionLost(f"The other end closed the tunnel; {self._waiting_bytes} bytes were not sent.")
+        self._waiting.clear()
+        self._waiting_bytes = 0
         self.pump.loop.call_soon(self._protocol.connection_lost, error)

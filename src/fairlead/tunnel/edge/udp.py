@@ -35,6 +35,7 @@ COOKIE_BYTES = 16
 NO_TOKEN = bytes(TOKEN_BYTES)
 NO_COOKIE = bytes(COOKIE_BYTES)
 SLOT_S = 60
+EARLY_MAX = 8
 
 Address = tuple[Any, ...]
 
@@ -267,6 +268,7 @@ class Dialler(asyncio.DatagramProtocol):
         self.window = window
         self.found: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self.driver: UdpDriver | None = None
+        self._early: list[bytes] = []
         self.transport: asyncio.DatagramTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -280,10 +282,21 @@ class Dialler(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, address: Address) -> None:
         token, body = data[:TOKEN_BYTES], split(data[TOKEN_BYTES:], PAYLOAD_MAX)
         driver = self.driver
-        if driver is not None and hmac.compare_digest(token, driver.token):
-            driver.on_datagram(body.packets, body.damaged)
-        elif driver is None and token == NO_TOKEN and body.packets and not self.found.done():
+        if driver is not None:
+            if hmac.compare_digest(token, driver.token):
+                driver.on_datagram(body.packets, body.damaged)
+        elif token != NO_TOKEN:
+            if len(self._early) < EARLY_MAX:
+                self._early.append(data)
+        elif body.packets and not self.found.done():
             self._set_up(body.packets[0])
+
+    def begin(self, driver: UdpDriver) -> None:
+        """What came before there was a tunnel to come to: the broker's first word follows its answer at once."""
+        self.driver = driver
+        for data in self._early:
+            self.datagram_received(data, ())
+        self._early.clear()
 
     def _set_up(self, packet: Packet) -> None:
         payload = packet.payload
@@ -322,12 +335,11 @@ async def open_udp(
                 dialler.ask()
                 await asyncio.wait((dialler.found,), timeout=times.ask_again_s)
             connection_id, token = dialler.found.result()
-            dialler.driver = UdpDriver(transport, None, connection_id, token, times, transport.close)
+            driver = UdpDriver(transport, None, connection_id, token, times, transport.close)
             changed = asyncio.Event()
-            pump = Pump(
-                End(rules, Role.CLIENT, connection_id, loop.time()), dialler.driver, loop, on_change=changed.set
-            )
-            dialler.driver.start(pump)
+            pump = Pump(End(rules, Role.CLIENT, connection_id, loop.time()), driver, loop, on_change=changed.set)
+            driver.start(pump)
+            dialler.begin(driver)
             while pump.end.state is State.OPENING:
                 changed.clear()
                 await changed.wait()

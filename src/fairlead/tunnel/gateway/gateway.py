@@ -119,7 +119,7 @@ class Gateway:
             hub.abort(tunnel, AbortCode.CLIENT_LOST, "the client is gone", now_s, tell_broker=True)
 
     def next_at(self) -> float:
-        return self._hub.next_at()
+        return self._hub.deadlines.next_at()
 
     # -- what to do ---------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from fairlead.tunnel.gateway.aborts import abort_packet
 from fairlead.tunnel.gateway.buffers import ToClient
 from fairlead.tunnel.gateway.deadlines import Deadlines
@@ -187,6 +185,3 @@ class Hub:
         self.effects.append(CloseStream(tunnel.stream, reason))
         del self.streams[tunnel.stream]
         tunnel.stream = None
-
-    def next_at(self) -> float:
-        return self.deadlines.next_at() if self.deadlines else inf

@@ -266,7 +266,7 @@ class BulkConnection:
         for _ in range(len(self._addresses)):
             until_s = min(time.monotonic() + min(self._timeout_s, CONNECT_S), attempts.until_s)
             try:
-                return dial(self._addresses[0], self._security(), self._hello(), until_s)
+                return dial(self._addresses[0], self._security(), self._hello(), until_s, self._target.tunnel)
             except FairleadError as error:
                 if not is_passing(error):
                     raise
@@ -283,7 +283,8 @@ class BulkConnection:
     def _security(self) -> ssl.SSLContext | None:
         if self._context is None:
             if self._tls is None:
-                self._context = ssl.create_default_context() if self._target.tls else None
+                is_native = self._target.tls and self._target.tunnel is None  # a tunnel makes its own
+                self._context = ssl.create_default_context() if is_native else None
             else:
                 self._context = self._tls if isinstance(self._tls, ssl.SSLContext) else self._tls()
         return self._context

@@ -14,6 +14,7 @@ from math import ceil
 from fairlead.client.bulk.protocol import Protocol
 from fairlead.client.target import Address
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, RequestTimeout
+from fairlead.tunnel.options import TunnelOptions
 from fairlead.wire.handshake import Connect
 
 __all__ = ["Line", "dial"]
@@ -119,11 +120,21 @@ class Line:
             raise ConnectionLost(f"The connection to {self._address} broke: {error}.") from error
 
 
-def dial(address: Address, tls: ssl.SSLContext | None, hello: Connect, until_s: float) -> Line:
+def dial(
+    address: Address,
+    tls: ssl.SSLContext | None,
+    hello: Connect,
+    until_s: float,
+    tunnel: TunnelOptions | None = None,
+) -> Line:
     """A line that is ready, or the reason why there is none."""
     left_s = max(until_s - time.monotonic(), 0.001)
     try:
-        if address.path:
+        if address.tunnel is not None:
+            from fairlead.tunnel.edge.plug import plug
+
+            sock = plug(address.tunnel, tunnel or TunnelOptions(), timeout_s=left_s, tls=tls)
+        elif address.path:
             sock = socket.socket(socket.AF_UNIX)
             sock.settimeout(left_s)
             try:
@@ -135,7 +146,7 @@ def dial(address: Address, tls: ssl.SSLContext | None, hello: Connect, until_s: 
             sock = socket.create_connection((address.host, address.port), left_s)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if tls is not None:
+        if tls is not None and address.tunnel is None:
             sock = tls.wrap_socket(sock, server_hostname=address.host or "localhost")
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(
@@ -143,6 +154,8 @@ def dial(address: Address, tls: ssl.SSLContext | None, hello: Connect, until_s: 
             "Where it is your own, name the file of whoever signed it (tlsCa, tls_ca)."
         ) from error
     except OSError as error:
+        if isinstance(error, FairleadError):
+            raise  # a gateway's own words
         raise ConnectionLost(f"Cannot connect to {address}: {error}.") from error
     sock.setblocking(False)
     line = Line(sock, address, hello)

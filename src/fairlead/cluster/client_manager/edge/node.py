@@ -25,6 +25,7 @@ def server_config(node: NodeConfig, settings: ClusterSettings) -> Config:
         security=node.security,
         log=node.log,
         links=node.links,
+        tunnel=node.tunnel,
         agent=True,
     )
 

@@ -36,6 +36,7 @@ class RequestBody:
         self._limit = limit
         self._patience_s = patience_s
         self._is_over = False
+        self._is_late = False
 
     async def read(self) -> bytes:
         """All of it; BadRequest when it is too large, too slow, or encoded in some way."""
@@ -56,7 +57,7 @@ class RequestBody:
         """Throw away what has not been read. False: too much, or too slow."""
         if self._is_over:
             return True
-        if self._announced() > self._limit + DISCARD_MAX:
+        if self._is_late or self._announced() > self._limit + DISCARD_MAX:
             return False
         try:
             return await self._parts(DISCARD_MAX, lambda _: None)
@@ -86,6 +87,7 @@ class RequestBody:
                         take(part)
                     patience.reschedule(begun_s + self._patience_s + size / BYTES_PER_S)
         except TimeoutError:
+            self._is_late = True
             raise BadRequest(408, "The request takes too long to arrive.") from None
         return True
 

@@ -44,7 +44,13 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config_for(settings, self.gateway, self._context))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets if sockets is not None else self._listen())
+        await self.gateway.start()  # before the lifespan does, so that what cannot work is said by a ConfigError
+        try:
+            listeners = sockets if sockets is not None else self._listen()
+        except ConfigError:
+            await self.gateway.stop()
+            raise
+        await super().startup(listeners)
         if self._handed_in is not None and self.started:
             self._intake = Intake(
                 self._handed_in, self._protocol, context=self._context, patience_s=self.settings.patience_s
@@ -102,10 +108,7 @@ def serve(
     server = GatewayServer(settings, intake=intake, link=link)
     if ready is not None:
         server.ready = ready
-    try:
-        server.run()
-    except SystemExit as error:  # the lifespan failed, and said why in the log
-        return int(error.code or 0)
+    server.run()
     return 0
 
 

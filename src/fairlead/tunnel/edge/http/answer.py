@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from fairlead.errors import RemoteProtocolError
 from fairlead.tunnel.rules import BODY_MAX
 
-__all__ = ["ANSWER_MAX", "Answer", "BadHttp", "Cut", "NoConnection", "Poster"]
+__all__ = ["ANSWER_MAX", "FAILURES", "Answer", "BadHttp", "Cut", "NoConnection", "Poster"]
 
 ANSWER_MAX = 2 * BODY_MAX
 
@@ -40,6 +40,10 @@ class Cut(ConnectionError):
 
 class BadHttp(RemoteProtocolError):
     """The answer is no HTTP, or far too large."""
+
+
+FAILURES = (OSError, BadHttp)
+"""Perhaps it arrived, perhaps not; NoConnection is one too, and to be caught before. So is TimeoutError, an OSError."""
 
 
 class Poster(Protocol):
