@@ -18,7 +18,14 @@ from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
 from fairlead.tunnel.edge.outlet import Outlet
 from fairlead.tunnel.edge.pump import Pump, TunnelStatus
 from fairlead.tunnel.end import End, Role, State
-from fairlead.tunnel.link_init import LINK_PAYLOAD_MAX, LINK_TUNNELS_MAX, LinkInit, LinkInitAck, LinkTunnel
+from fairlead.tunnel.link_init import (
+    LINK_PAYLOAD_MAX,
+    LINK_TUNNELS_MAX,
+    VERIFIER_BYTES,
+    LinkInit,
+    LinkInitAck,
+    LinkTunnel,
+)
 from fairlead.tunnel.packets import PAYLOAD_MAX, Abort, AbortCode, Kind, Packet, cut, encode
 from fairlead.tunnel.port import Sink
 from fairlead.tunnel.rules import LINK_PORT, Rules
@@ -309,7 +316,8 @@ class Link(asyncio.Protocol):
             return None
         now_s = self._loop.time()
         end = End(self._rules, Role.BROKER, connection_id, now_s, version=first.version, peer_window=first.window)
-        driver = LinkDriver(self, connection_id, first.payload)
+        verifier = first.payload if len(first.payload) == VERIFIER_BYTES else b""
+        driver = LinkDriver(self, connection_id, verifier)
         pump = Pump(end, driver, self._loop)
         driver.sink = pump
         found = self._tunnels[connection_id] = (pump, driver)

@@ -18,6 +18,7 @@ from fairlead.tunnel.edge.pump import Pump
 from fairlead.tunnel.edge.stream import TunnelStream
 from fairlead.tunnel.edge.udp import UdpListener, UdpTimes
 from fairlead.tunnel.end import State
+from fairlead.tunnel.link_init import LINK_TUNNELS_MAX
 from fairlead.tunnel.packets import AbortCode
 from fairlead.tunnel.rules import Rules
 
@@ -26,6 +27,7 @@ __all__ = ["TunnelServer"]
 ENDED = (State.CLOSED, State.ABORTED)
 FAREWELL_S = 1.0
 NAME_BYTES_MAX = 255
+SECRET_BYTES_MAX = 1024
 TUNNELS_MAX = 10_000
 
 
@@ -44,10 +46,12 @@ class TunnelServer:
     ) -> None:
         if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
             raise ConfigError(f"The name of a broker has 1 to {NAME_BYTES_MAX} bytes: {name!r} has not.")
+        if len(secret) > SECRET_BYTES_MAX:
+            raise ConfigError(f"A link secret has at most {SECRET_BYTES_MAX} bytes; this one has {len(secret)}.")
         self.name = name
         self._greeting = Greeting(name, secret, secrets.token_bytes(16))
         self._rules = rules or Rules()
-        self._tunnels_max = tunnels_max
+        self._tunnels_max = min(tunnels_max, LINK_TUNNELS_MAX)  # what LINK_INIT cannot list is lost with the link
         self._on_accept = on_accept
         self._times = times
         self._links: dict[GatewayAddress, tuple[Link, asyncio.Task[None]]] = {}

@@ -23,8 +23,10 @@ class Timing:
         self.rules = rules
         self._work_out()
 
-    def measured(self, sample_s: float) -> None:
-        """One round trip of a packet that was sent once."""
+    def measured(self, sample_s: float, *, is_bound: bool = False) -> None:
+        """One round trip of a packet that was sent once; or longer than one, if it waited for another (`is_bound`)."""
+        if is_bound and self.rtt_s is not None and sample_s > self.rtt_s:
+            return
         self.rtt_s = sample_s if self.rtt_s is None else self.rtt_s * 0.875 + sample_s * 0.125
         self._work_out()
 

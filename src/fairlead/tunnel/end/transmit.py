@@ -3,6 +3,9 @@
 Nothing above the edge leaves, but for the probe: while the window is zero, the one next packet, again and again
 (TUN-65, 75 … 77, 80, 83, 84). Packets wait for their timers in one queue for each number of resends, in which the
 oldest is always in front: no timer costs more than a few steps, however many packets are unacknowledged.
+
+In silence every packet is sent again when its time has come. Where ACKs show a hole, what lies behind it has probably
+arrived: then only the first packet is, and as R moves and stops again, twice as many as before from the next hole on.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ PROBE_BYTES = 1024
 
 
 class Sent:
-    """A packet that was sent: `times` so often, the last time `at`."""
+    """A packet that was sent: `times` so often, the last time `at`. Its timer ran out `level` times, and runs again
+    from `timed_at`.
+    """
 
-    __slots__ = ("at", "is_close", "is_queued", "number", "raw", "times")
+    __slots__ = ("at", "is_close", "is_queued", "level", "number", "raw", "timed_at", "times")
 
     def __init__(self, number: int, raw: bytes, *, is_close: bool) -> None:
         self.number = number
@@ -34,7 +39,8 @@ class Sent:
         self.is_close = is_close
         self.is_queued = False
         self.times = 0
-        self.at = -inf
+        self.level = 0
+        self.at = self.timed_at = -inf
 
 
 class Transmit:
@@ -58,6 +64,8 @@ class Transmit:
         self._is_probe_due = False
         self._duplicate_acks = 0
         self._recover_until = self.acked
+        self._filled_until = self.acked
+        self._burst = 1
 
     def room(self) -> int:
         """Bytes that still fit: what is kept never makes more than `transmit_max` packets."""
@@ -87,7 +95,7 @@ class Transmit:
             self._release(number, now_s)
         elif edge <= self.edge:
             if number == self.acked and edge == self.edge:
-                self._on_duplicate_ack()
+                self._on_duplicate_ack(now_s)
             return False
         if edge > self.edge:
             self.edge = edge
@@ -114,7 +122,12 @@ class Transmit:
                 if self._is_waiting(at, sent):
                     if now_s < at + interval_s:
                         break
-                    self._queue(sent)
+                    if self._is_behind_a_hole(sent):
+                        sent.timed_at = now_s
+                        queue.append((now_s, sent))
+                    else:
+                        sent.level = min(sent.level + 1, LEVELS - 1)
+                        self._queue(sent)
                 queue.popleft()
         if now_s >= self._probe_at:
             self._probe_at = inf
@@ -176,8 +189,8 @@ class Transmit:
         if sent.times:
             self.resends += 1
         sent.is_queued = False
-        sent.at = now_s
-        self._timers[min(sent.times, LEVELS - 1)].append((now_s, sent))
+        sent.at = sent.timed_at = now_s
+        self._timers[sent.level].append((now_s, sent))
         sent.times += 1
         return sent.raw
 
@@ -188,7 +201,10 @@ class Transmit:
 
     def _is_waiting(self, at: float, sent: Sent) -> bool:
         """Or is this timer a left-over: acknowledged, queued or sent again since?"""
-        return sent.number > self.acked and sent.at == at and not sent.is_queued
+        return sent.number > self.acked and sent.timed_at == at and not sent.is_queued
+
+    def _is_behind_a_hole(self, sent: Sent) -> bool:
+        return sent is not self.unacked[0] and (self._duplicate_acks > 0 or self.acked < self._recover_until)
 
     def _release(self, number: int, now_s: float) -> None:
         unacked = self.unacked
@@ -203,29 +219,44 @@ class Transmit:
             latest.raw = b""
         self.acked = number
         self._duplicate_acks = 0
-        if latest is not None and is_first_time:
-            self.timing.measured(now_s - latest.at)
+        if latest is not None and latest.times == 1 and not latest.is_close:
+            self.timing.measured(now_s - latest.at, is_bound=not is_first_time)
         if unacked and number < self._recover_until:
-            self._resend_first()  # the next hole of the same loss
+            self._burst = min(2 * self._burst, len(unacked))  # whole bodies may be lost, of many packets
+            self._fill(now_s)
 
-    def _on_duplicate_ack(self) -> None:
+    def _on_duplicate_ack(self, now_s: float) -> None:
         """Packets arrive behind one that does not: it is sent again before its time."""
         self._duplicate_acks += 1
-        if self._duplicate_acks == DUPLICATE_ACKS and self.unacked:
+        if self._duplicate_acks >= DUPLICATE_ACKS and self.unacked and self._is_missing(self.unacked[0], now_s):
             self._recover_until = self.unacked[-1].number
-            self._resend_first()
+            self._filled_until = self.acked
+            self._burst = 1
+            self._fill(now_s)
 
-    def _resend_first(self) -> None:
-        first = self.unacked[0]
-        if first.times == 1 and not first.is_close:
-            self._queue(first)
+    def _fill(self, now_s: float) -> None:
+        """The first that is missing, and so many more from where the last filling ended."""
+        first = self.unacked[0].number
+        begin = max(first, self._filled_until + 1)
+        end = min(begin + self._burst, self._recover_until + 1)
+        for number in (first, *range(begin, end)):
+            sent = self.unacked[number - first]
+            if self._is_missing(sent, now_s):
+                self._queue(sent)
+        self._filled_until = max(self._filled_until, end - 1)
+
+    def _is_missing(self, sent: Sent, now_s: float) -> bool:
+        """Has an ACK had the time to come? A close may wait for a reader."""
+        if sent.is_close:
+            return False
+        return sent.times == 1 if self.timing.rtt_s is None else now_s - sent.at >= self.timing.rtt_s
 
     def _restart_close(self, now_s: float) -> None:
         """A close that the other end's reader makes way for is answered: its interval begins anew."""
         first = self.unacked[0] if self.unacked else None
         if first is not None and first.is_close and first.times and not first.is_queued:
-            first.times = 1
-            first.at = now_s
+            first.level = 0
+            first.timed_at = now_s
             self._timers[0].append((now_s, first))
 
     def _settle_probe(self) -> None:

@@ -11,12 +11,15 @@ from fairlead.tunnel.gateway.limits import Limits, Places
 from fairlead.tunnel.gateway.status import Counters
 from fairlead.tunnel.gateway.table import Server, Table
 from fairlead.tunnel.gateway.tunnel import Tunnel
-from fairlead.tunnel.packets import AbortCode, Packet
+from fairlead.tunnel.packets import AbortCode, Kind, Packet
 
-__all__ = ["CONTROL_PACKETS", "MEMORY", "Hub"]
+__all__ = ["CONTROL_PACKETS", "MEMORY", "SMALL", "SMALL_BYTES", "Hub"]
 
 CONTROL_PACKETS = 16
 """Room in a to-client buffer beyond the client's window."""
+SMALL = frozenset({Kind.ACK, Kind.CONN_INIT_ACK})
+SMALL_BYTES = 256
+"""These are kept outside of the limits for data, and have no payload: a long one is not what it says."""
 MEMORY = "ended tunnels"
 """The deadline at which one is forgotten."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.errors import RemoteProtocolError
-from fairlead.tunnel.gateway.aborts import abort_packet
+from fairlead.tunnel.gateway.aborts import abort_packet, short
 from fairlead.tunnel.gateway.effects import CloseLink, Log, Reply, ToLink
-from fairlead.tunnel.gateway.hub import Hub
+from fairlead.tunnel.gateway.hub import SMALL, SMALL_BYTES, Hub
 from fairlead.tunnel.gateway.status import LinkStatus
 from fairlead.tunnel.gateway.table import Server
 from fairlead.tunnel.gateway.tokens import is_same_secret
@@ -233,12 +233,15 @@ class Links:
             if packet.version != tunnel.version:
                 counters.wrong_version += 1
                 continue
+            if kind in SMALL and len(raw) > SMALL_BYTES:
+                counters.misplaced += 1
+                continue
             if kind == Kind.DATA:
                 tunnel.down.sent(packet.sequence, len(raw))
             elif kind == Kind.ACK:
                 tunnel.up.acknowledged(packet)
             elif kind == Kind.CONN_ABORT:
-                hub.end(tunnel, raw, now_s)
+                hub.end(tunnel, short(packet), now_s)
                 touched.pop(tunnel, None)
                 continue
             elif kind == Kind.CONN_INIT_ACK:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from struct import Struct
 
-from fairlead.tunnel.gateway.aborts import abort_packet
+from fairlead.tunnel.gateway.aborts import abort_packet, short
 from fairlead.tunnel.gateway.effects import Reply, ToStream
 from fairlead.tunnel.gateway.flow import reaches
-from fairlead.tunnel.gateway.hub import Hub
+from fairlead.tunnel.gateway.hub import SMALL, SMALL_BYTES, Hub
 from fairlead.tunnel.gateway.limits import TokenBucket
 from fairlead.tunnel.gateway.table import Server
 from fairlead.tunnel.gateway.tokens import TOKEN_BYTES, opens, verifier_of
@@ -143,6 +143,8 @@ class Requests:
             kind, raw = packet.kind, packet.raw
             if packet.version != version:
                 hub.counters.wrong_version += 1
+            elif kind in SMALL and len(raw) > SMALL_BYTES:
+                hub.counters.misplaced += 1
             elif kind == Kind.DATA:
                 up.sent(packet.sequence, len(raw))
                 passed.append(raw)
@@ -162,7 +164,7 @@ class Requests:
                 # Asked again, since CONN_INIT_ACK did not come (TUN-61): the broker may not have had the first one.
                 passed.append(encode(Kind.CONN_INIT, tunnel.connection_id, 0, packet.window, tunnel.verifier, version))
             elif kind == Kind.CONN_ABORT:
-                abort = raw
+                abort = short(packet)
                 passed.append(raw)
                 break
             elif kind == Kind.PING and tunnel.stream is not None:

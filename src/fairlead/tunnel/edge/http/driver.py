@@ -26,6 +26,9 @@ __all__ = ["HttpDriver"]
 TRIAL_PAUSE_S = 1.0
 FAREWELL_S = 5.0
 
+leaving: set[asyncio.Task[None]] = set()
+"""Closed drivers that still have something to say: their owners have forgotten them."""
+
 
 class HttpDriver:
     """Made by `open_tunnel`; moves packets from `start` to `close`. A `Driver` (port.py)."""
@@ -46,6 +49,7 @@ class HttpDriver:
         self._pulls = Pulls(self._outcomes, self._pull_turn)
         self._streaming = streaming
         self._stream: Stream | None = None
+        self._streamer: asyncio.Task[None] | None = None
         self._trial_s = 0.0
         """Since when a WebSocket is being tried."""
         self._trial_over = asyncio.Event()
@@ -61,7 +65,7 @@ class HttpDriver:
         self._outcomes.sink = sink
         self._spawn(self._pull())
         if self._streaming is not None:
-            self._spawn(self._stream_when_open(self._streaming))
+            self._streamer = self._spawn(self._stream_when_open(self._streaming))
 
     def room(self) -> int:
         if self._outcomes.is_over:
@@ -84,7 +88,9 @@ class HttpDriver:
         self._outcomes.is_over = True
         if not self._closed:
             self._closed = True
-            asyncio.get_running_loop().create_task(self._farewell())
+            task = asyncio.get_running_loop().create_task(self._farewell())
+            leaving.add(task)
+            task.add_done_callback(leaving.discard)
 
     async def _farewell(self) -> None:
         under_way = self._pushes.under_way
@@ -98,17 +104,24 @@ class HttpDriver:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._pushes.hang_up()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._outcomes.ended(task)
 
     async def _pull(self) -> None:
         poster = self._make_poster()
         try:
             await self._pulls.run(poster)
         finally:
-            # When the loop ends this task is told of it, and the idle connections have nobody else.
+            # There is nothing more to ask; or the loop ends, and idle connections have nobody else who is told of it.
+            if self._streamer is not None:
+                self._streamer.cancel()
             await poster.aclose()
             await self._pushes.hang_up()
 

@@ -1,38 +1,17 @@
-"""One kept-alive connection to a gateway, made again whenever it is gone: directly, or through a forward proxy.
+"""One kept-alive connection of HTTP/1.1 to a gateway, made again whenever it is gone.
 
-`https://` goes through a proxy by CONNECT, `http://` by naming the whole URL. A connection that turns out to have been
-closed since its last use is replaced unnoticed: everything a tunnel sends may arrive twice.
+One that turns out to have been closed since its last use is replaced unnoticed: everything a tunnel sends may arrive
+twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-from typing import NamedTuple
-
-from fairlead.tunnel.edge.http.answer import Answer, Cut, NoConnection
-from fairlead.tunnel.edge.http.cookies import Cookies
-from fairlead.tunnel.edge.http.logins import Login
-from fairlead.tunnel.edge.http.proxies import Proxy
+from fairlead.tunnel.edge.http.answer import Answer, Cut
+from fairlead.tunnel.edge.http.dialling import Way, dial
 from fairlead.tunnel.edge.http.wire import Wire
-from fairlead.tunnel.place import Place
 from fairlead.tunnel.policy import PACKETS
 
-__all__ = ["Lane", "Way"]
-
-DIAL_S = 10.0
-
-
-class Way(NamedTuple):
-    """How a place is reached; all lanes of a tunnel share it."""
-
-    place: Place
-    proxy: Proxy | None
-    login: Login | None
-    tls: ssl.SSLContext | None
-    cookies: Cookies
-    headers: dict[str, str]
-    """Sent with every request: the token, the gateway's instance."""
+__all__ = ["Lane"]
 
 
 class Lane:
@@ -47,7 +26,8 @@ class Lane:
         while True:
             wire = self._wire
             if wire is None or not wire.is_open:
-                wire = self._wire = await self._dial()
+                self.dials += 1
+                wire = self._wire = await dial(self._way, Wire)
             try:
                 answer = await wire.exchange(b"".join([self._head(query, body), *body]), patience_s)
             except Cut:
@@ -83,54 +63,3 @@ class Lane:
             lines.append(f"Cookie: {cookies.header}")
         lines.append(f"Content-Type: {PACKETS}\r\nCache-Control: no-store\r\nContent-Length: {sum(map(len, body))}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-    async def _dial(self) -> Wire:
-        loop = asyncio.get_running_loop()
-        place, proxy, login, tls, _, _ = self._way
-        self.dials += 1
-        wire: Wire | None = None
-        try:
-            async with asyncio.timeout(DIAL_S):
-                if proxy is None or login is None:
-                    _, wire = await loop.create_connection(lambda: Wire(loop), place.host, place.port, ssl=tls)
-                    return wire
-                _, wire = await loop.create_connection(lambda: Wire(loop), proxy.host, proxy.port)
-                if tls is not None:
-                    wire = await self._through(wire, proxy, login, tls)
-                return wire
-        except ssl.SSLCertVerificationError:
-            raise
-        except TimeoutError:
-            raise NoConnection(f"{proxy or place.origin} did not answer within {DIAL_S:g} s") from None
-        except (OSError, ssl.SSLError) as error:
-            if isinstance(error, NoConnection):
-                raise
-            raise NoConnection(f"cannot connect to {proxy or place.origin}: {error}") from error
-
-    async def _through(self, wire: Wire, proxy: Proxy, login: Login, tls: ssl.SSLContext) -> Wire:
-        """The same connection, as it is behind the proxy."""
-        place = self._way.place
-        loop = asyncio.get_running_loop()
-        target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
-        while True:
-            wire.is_proxy_hello = True
-            said = login.header("CONNECT", target)
-            lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-            lines += [f"Proxy-Authorization: {said}"] if said else []
-            try:
-                answer = await wire.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), DIAL_S)
-                if 200 <= answer.status < 300:
-                    inner = Wire(loop)
-                    transport = await loop.start_tls(wire.transport, inner, tls, server_hostname=place.host)
-                    if transport is None:
-                        raise NoConnection(f"{proxy} closed the connection")
-                    inner.connection_made(transport)
-                    return inner
-            except BaseException:
-                wire.abort()
-                raise
-            wire.abort()
-            if answer.status == 407 and login.on_asked(answer.headers.get("proxy-authenticate", "")):
-                _, wire = await loop.create_connection(lambda: Wire(loop), proxy.host, proxy.port)
-                continue
-            raise NoConnection(f"{proxy} answers {answer.status} to CONNECT", proxy_status=answer.status)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from fairlead.errors import ConfigError
 from fairlead.tunnel.edge.http.answer import Answer, BadHttp, NoConnection, Poster
 from fairlead.tunnel.edge.http.cookies import Cookies
+from fairlead.tunnel.edge.http.dialling import Way
 from fairlead.tunnel.edge.http.driver import HttpDriver
-from fairlead.tunnel.edge.http.lane import Lane, Way
+from fairlead.tunnel.edge.http.lane import Lane
 from fairlead.tunnel.edge.http.logins import Login
 from fairlead.tunnel.edge.http.proxies import proxy_for
 from fairlead.tunnel.edge.http.streaming import Streaming
@@ -46,6 +47,9 @@ class Opened(NamedTuple):
     token: bytes
     version: int
     driver: HttpDriver
+
+    def __repr__(self) -> str:
+        return f"<tunnel {self.connection_id}>"  # the token is nobody else's business
 
 
 async def open_tunnel(
@@ -89,7 +93,7 @@ async def open_tunnel(
 def _poster(way: Way, options: TunnelOptions) -> Poster:
     if not options.http2:
         return Lane(way)
-    from fairlead.tunnel.edge.http.h2 import H2  # httpx takes its time to be imported
+    from fairlead.tunnel.edge.http.h2 import H2
 
     return H2(way)
 

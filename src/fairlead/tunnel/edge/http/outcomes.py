@@ -79,6 +79,12 @@ class Outcomes:
             self.is_over = True
             self.sink.on_gone(code, text)
 
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """One of the driver's tasks is done. If it failed, the tunnel ends rather than standing still."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("The tunnel to %s failed.", self.place, exc_info=error)
+            self.gone(AbortCode.PROTOCOL, f"the client's driver failed: {error!r}")
+
     def _on_login(self) -> None:
         self._logins += 1
         if self._logins >= LOGINS_MAX:

@@ -54,6 +54,7 @@ class Pushes:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self.under_way.discard(task)
+        self._outcomes.ended(task)
         self._outcomes.room()
 
     async def _push(self, packets: list[bytes]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from fairlead.tunnel.edge.http.lane import Way
+from fairlead.tunnel.edge.http.dialling import Way
 from fairlead.tunnel.packets import Body, Kind, encode
 from fairlead.tunnel.policy import StreamPauses
 from fairlead.tunnel.rules import BODY_MAX

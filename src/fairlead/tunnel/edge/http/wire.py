@@ -20,8 +20,8 @@ HEADERS_MAX = 64 << 10
 class Wire(asyncio.Protocol):
     """`requests` counts what was sent; only one is under way at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.is_open = False
         self.requests = 0
