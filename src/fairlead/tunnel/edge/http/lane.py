@@ -20,13 +20,11 @@ class Lane:
     def __init__(self, way: Way) -> None:
         self._way = way
         self._wire: Wire | None = None
-        self.dials = 0
 
     async def post(self, query: str, body: list[bytes], patience_s: float) -> Answer:
         while True:
             wire = self._wire
             if wire is None or not wire.is_open:
-                self.dials += 1
                 wire = self._wire = await dial(self._way, Wire)
             try:
                 answer = await wire.exchange(b"".join([self._head(query, body), *body]), patience_s)
