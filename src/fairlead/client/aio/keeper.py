@@ -163,6 +163,9 @@ class Keeper:
                 transport.abort()
                 if address.tunnel is None:
                     self._route.hint(line.link.elsewhere)
+                tunnel = transport.get_extra_info("tunnel")
+                if tunnel is not None and tunnel.end.reason is not None:
+                    raise  # whoever ended it said why
                 if isinstance(error, ConnectionLost) and line.link.phase is Phase.GREETING and not line.link.reason:
                     raise VanishedEarly(f"{address} closed the connection before it was confirmed.") from error
                 raise

@@ -46,7 +46,9 @@ class Line(asyncio.Protocol):
         self._carrier.set_brake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        error = None if exc is None else ConnectionLost(f"The connection broke: {exc}.")
+        error = (
+            exc if exc is None or isinstance(exc, ConnectionLost) else ConnectionLost(f"The connection broke: {exc}.")
+        )
         self.fail(self.link.reason or error or ConnectionLost("The server closed the connection."))
         if not self.gone.done():
             self.gone.set_result(None)
