@@ -30,8 +30,10 @@ class Client:
         self.streams: dict[int, TunnelStream] = {}
         self.taken_bytes = 0
 
-    async def open(self) -> TunnelStream:
-        stream = await open_stream(self.told["url"], self.options, timeout_s=self.told.get("timeout_s", 60))
+    async def open(self, number: int) -> TunnelStream:
+        urls = self.told.get("urls") or [self.told["url"]]  # in turn
+        url = urls[number // 10 % len(urls)]
+        stream = await open_stream(url, self.options, timeout_s=self.told.get("timeout_s", 60))
         identity = stream.status().end.connection_id
         self.streams[identity] = stream
         for name, value in self.told.get("set", {}).items():
@@ -56,7 +58,7 @@ class Client:
     async def one(self, number: int) -> None:
         told = self.told
         try:
-            stream = await self.open()
+            stream = await self.open(number)
             identity = stream.status().end.connection_id
             mode = Mode[told.get("mode", "transfer").upper()]
             if mode is not Mode.TRANSFER:

@@ -70,14 +70,14 @@ def sleepers(world: World, count: int, seconds: float) -> None:
     assert {one["window"] for one in sleeping.status()} == {0}
 
 
-@pytest.mark.requirement("TUN-85", "TUN-83", "TUN-66", "TUN-47", scaled="20 clients for 4 s instead of 50 for 10 min")
+@pytest.mark.requirement("TUN-85", "TUN-83", "TUN-66", scaled="20 clients for 4 s instead of 50 for 10 min")
 def test_readers_that_sleep(own_world: Making) -> None:
     sleepers(own_world(), 20, 4.0)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.requirement("TUN-85", "TUN-83", "TUN-66", "TUN-47")
+@pytest.mark.requirement("TUN-85", "TUN-83", "TUN-66")
 def test_fifty_readers_that_sleep_for_ten_minutes(own_world: Making) -> None:
     sleepers(own_world(), 50, 600.0)
 

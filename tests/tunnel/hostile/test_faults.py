@@ -157,7 +157,7 @@ def test_a_black_hole_for_a_while(world: World, box: Middlebox) -> None:
     client.results()
 
 
-@pytest.mark.requirement("TUN-79", scaled="a limit of 4 s")
+@pytest.mark.requirement("TUN-79", half="the client only, a limit of 4 s")
 def test_a_black_hole_for_good_ends_the_tunnel_near_the_limit(world: World, box: Middlebox) -> None:
     client = world.client(box.address, up=50_000_000, options=PLAIN, rules={"give_up_s": 4.0})
     client.moved(4)
@@ -223,7 +223,7 @@ def test_what_a_capture_shows(world: World, box: Middlebox) -> None:
         assert "ServerName=b1" in one.target
 
 
-@pytest.mark.requirement("TUN-80")
+@pytest.mark.requirement("TUN-80", half="an edge counts as known from the time its pull began")
 def test_nothing_new_is_sent_above_the_edge(world: World, box: Middlebox) -> None:
     box.faults.add(Act.DROP_ANSWER, PULL, share=0.1)
     client = world.client(box.address, up=UP, options=PLAIN, rules=SMALL)

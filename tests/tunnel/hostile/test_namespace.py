@@ -51,7 +51,7 @@ def networks() -> Iterator[dict[str, tuple[str, ...]]]:
             ip("netns", "del", name)
 
 
-@pytest.mark.requirement("TUN-40", "TUN-29", "TUN-43")
+@pytest.mark.requirement("TUN-40")
 def test_only_the_proxy_can_be_reached(networks: dict[str, tuple[str, ...]], tmp_path: Path) -> None:
     port = free_port()
     world = World(tmp_path, before=networks["outside"], listen=f"10.231.76.1:{port}")

@@ -1,0 +1,1 @@
+"""Tunnels beside other ways through HTTP, and beside plain TCP: see README.md."""
