@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,7 +36,7 @@ def program(name: str) -> str:
     pytest.skip(text)
 
 
-class RealProxy:
+class RealProxy(ABC):
     """A process that listens on a port of its own."""
 
     name = ""
@@ -49,11 +50,13 @@ class RealProxy:
         self.file = self.directory / f"{self.name}.conf"
         self.file.write_text(self.configuration())
 
+    @abstractmethod
     def configuration(self) -> str:
-        raise NotImplementedError
+        """The text of its file."""
 
+    @abstractmethod
     def words(self) -> list[str]:
-        raise NotImplementedError
+        """Its command line."""
 
     @property
     def url(self) -> str:
