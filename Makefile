@@ -28,7 +28,7 @@ run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 	$(BIN)/fairlead serve $(ARGS)
 
 test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the whole suite
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(BUILT)  ## the tests that take minutes: clusters of Spark, killed jobs
 	$(BIN)/python -m pytest -m long $(ARGS)

@@ -348,8 +348,8 @@ def test_a_stopped_manager_sleeps_although_clients_are_readable(make: Make) -> N
     assert time.monotonic() - began > 0.1, "nothing to do, so it waits"
     found = messages(rig)
     began = time.monotonic()
-    rig.turn(timeout_ms=5000)
-    assert time.monotonic() - began < 1, "the router's pop woke it"
+    rig.turn(timeout_ms=20_000)
+    assert time.monotonic() - began < 10, "the router's pop woke it"
     rig.turn(4)
     while more := messages(rig):
         found += more

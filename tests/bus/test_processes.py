@@ -76,6 +76,6 @@ def test_the_descriptor_wakes_whoever_waits(town: Town) -> None:
     b.bus.flush()
     begun_s = time.monotonic()
     while not a.got:
-        assert select.select([a.bus], [], [], 5)[0]
+        assert select.select([a.bus], [], [], 20)[0]
         a.bus.turn(time.monotonic())
-    assert time.monotonic() - begun_s < 1
+    assert time.monotonic() - begun_s < 10

@@ -57,7 +57,7 @@ class Pipe:
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
                 while down and self.gate.mute and not self.is_hole:
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.005)
                 if self.is_hole:
                     continue
                 if down and self.gate.fault == "mid-frame":

@@ -106,11 +106,11 @@ def test_a_refusal_is_raised_at_once(server: BulkServer) -> None:
 
 def test_patience_ends(server: BulkServer) -> None:
     server.answers["positions"] = [("no-message-manager", "It is away.")] * 1000
-    with connect(server, patience_s=0.5) as connection:
+    with connect(server, patience_s=2) as connection:
         began_s = time.monotonic()
-        with pytest.raises(NoMessageManager, match=r"It is away\. \(Tried \d+ times in 0\.\d s\.\)"):
+        with pytest.raises(NoMessageManager, match=r"It is away\. \(Tried \d+ times in \d+\.\d s\.\)"):
             connection.positions("d")
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 10
 
 
 def test_nobody_is_there() -> None:
@@ -133,7 +133,7 @@ def test_silence_ends() -> None:
         began_s = time.monotonic()
         with pytest.raises(Unavailable, match="did not answer in time"):
             connection.positions("d")
-        assert time.monotonic() - began_s < 3
+        assert time.monotonic() - began_s < 15
 
 
 def test_signs_of_life_are_no_answer(server: BulkServer) -> None:
@@ -328,7 +328,7 @@ def test_a_scan_ends_when_every_line_is_lost(server: BulkServer) -> None:
         began_s = time.monotonic()
         with pytest.raises(ConnectionLost, match="Tried"):
             read(connection)
-        assert time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s < 20
 
 
 def test_garbled_bytes_do_not_crash_it(server: BulkServer) -> None:

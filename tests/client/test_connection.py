@@ -38,7 +38,7 @@ def test_broadcast(run: Run) -> None:
                     assert (message.headers, message.reply_to, message.mode) == ({"k": b"v"}, "answers", "broadcast")
                     break
                 await connection.publish(["a.b", "prices.x"], "text")
-                message = await prices.next(timeout=1)
+                message = await prices.next(timeout=15)
                 assert (message.topics, message.body) == (["a.b", "prices.x"], b"text")
         assert connection.closed
 
@@ -300,7 +300,7 @@ def test_conversations(run: Run) -> None:
             async with asker.converse("desk") as talk:
                 for i in range(50):
                     await talk.send(b"%d" % i)
-                    assert (await talk.receive(timeout=1)).body == b"echo %d" % i
+                    assert (await talk.receive(timeout=15)).body == b"echo %d" % i
             await task
             with pytest.raises(errors.ConversationLost):
                 await talk.receive()
@@ -309,7 +309,7 @@ def test_conversations(run: Run) -> None:
             async with asker.converse("desk") as talk:
                 await talk.send(b"anyone?")
                 with pytest.raises(errors.NoReceiver):
-                    await talk.receive(timeout=1)
+                    await talk.receive(timeout=15)
             async with worker.accept() as talks, asker.converse("some.topic", to="w/1") as talk:
                 await talk.send(b"hello")
                 other = await talks.next(1)

@@ -25,7 +25,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         server = Server()
         await server.start()
         try:
-            async with asyncio.timeout(10), fairlead.connect(server.url, name="shop") as connection:
+            async with asyncio.timeout(60), fairlead.connect(server.url, name="shop") as connection:
                 names: dict[str, Any] = {"connection": connection, "fairlead": fairlead, "asyncio": asyncio}
                 for block in BLOCKS[1:-2]:
                     code = compile(block, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

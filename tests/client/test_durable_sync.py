@@ -43,11 +43,11 @@ def test_send_and_receive(server: Server, tmp_path: Path) -> None:
         assert [future.result().order for future in futures] == list(range(5, 25))
         assert len([message.body for message in orders.browse()]) == 24
         with orders.consume() as consumer:
-            first = consumer.receive(timeout=1)
+            first = consumer.receive(timeout=15)
             assert first is not None
             assert (first.data(), first.key, first.id) == ({"id": 1}, "k", receipt.id)
             first.ack(confirm=True)
-            with consumer.receive(timeout=1).process():  # type: ignore[union-attr]
+            with consumer.receive(timeout=15).process():  # type: ignore[union-attr]
                 pass
             batch = consumer.receive_many(5, timeout=1)
             consumer.ack_many(batch, confirm=True)
@@ -58,7 +58,7 @@ def test_send_and_receive(server: Server, tmp_path: Path) -> None:
                 assert message.save(tmp_path / "large") == 3_000_000
                 break
         with orders.consume() as consumer:
-            last = consumer.receive(timeout=1)
+            last = consumer.receive(timeout=15)
             assert last is not None
             assert last.is_large
             assert b"".join(last.stream()) == b"x" * 3_000_000
@@ -71,14 +71,14 @@ def test_topics_sessions_and_transactions(server: Server) -> None:
         prices = connection.topic("prices")
         with prices.subscribe("audit") as audit:
             prices.send(b"1")
-            assert audit.receive(timeout=1).body == b"1"  # type: ignore[union-attr]
+            assert audit.receive(timeout=15).body == b"1"  # type: ignore[union-attr]
         prices.unsubscribe("audit")
         with connection.transaction() as transaction:
             transaction.send("invoices", b"1")
         with connection.transaction() as transaction:
-            assert transaction.receive("invoices", timeout=1).body == b"1"  # type: ignore[union-attr]
+            assert transaction.receive("invoices", timeout=15).body == b"1"  # type: ignore[union-attr]
             transaction.rollback()
-        assert connection.run_transaction(lambda one: one.receive("invoices", timeout=1).body) == b"1"  # type: ignore[union-attr]
+        assert connection.run_transaction(lambda one: one.receive("invoices", timeout=15).body) == b"1"  # type: ignore[union-attr]
         assert server.bodies("invoices") == []
         with pytest.raises(TransactionAborted), connection.transaction() as transaction:
             transaction.queue("nowhere", create=False).send(b"x")

@@ -12,13 +12,13 @@ SEEDS = 60
 
 
 @pytest.mark.requirement("CLU-28")
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2))])
 def test_a_key_is_seen_in_order_whatever_is_under_way_when_one_of_it_is_given_back(tmp_path: Path, part: int) -> None:
     _run(tmp_path, part, ())
 
 
 @pytest.mark.requirement("CLU-28", "CLU-126")
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.long) for part in (2, 3))])
 def test_and_when_lines_are_lost_and_resumed_in_time(tmp_path: Path, part: int) -> None:
     _run(tmp_path, part, KeyedWorld.RARE)
 

@@ -304,7 +304,7 @@ def test_a_resumed_session_knows_how_far_it_was_accepted(start: Callable[..., Su
 
 @pytest.mark.requirement("CLU-115", "CLU-65")
 def test_a_slow_disk_delays_confirms_and_nothing_else(start: Callable[..., Supervisor]) -> None:
-    supervisor = start(faults="sync_delay_ms=150")
+    supervisor = start(faults="sync_delay_ms=600")
     link = supervisor.link()
     link.session(A)
     producer = link.producer(A, "q")
@@ -312,10 +312,10 @@ def test_a_slow_disk_delays_confirms_and_nothing_else(start: Callable[..., Super
     link.store(A, producer, 1, b"x")
     link.send(A, 0x6E, number=9)
     link.take(lambda one: one.kind == KIND_ERROR)
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < 0.5
     link.stored(A, 1)
-    assert time.monotonic() - began >= 0.15
-    assert supervisor.counters()["tick_gap_max_ns"] < 400_000_000
+    assert time.monotonic() - began >= 0.6
+    assert supervisor.counters()["tick_gap_max_ns"] < 550_000_000
 
 
 @pytest.mark.requirement("CLU-114")

@@ -40,7 +40,7 @@ async def test_all_some_or_one_node_answers_an_ordinary_message(cluster: Cluster
     async with join() as connection:
         began_s = time.monotonic()
         found = await plain(connection, "cluster", do="status")
-        assert time.monotonic() - began_s < 3.0, "nobody ran into a time limit"
+        assert time.monotonic() - began_s < 10.0, "nobody ran into a time limit"
         assert sorted(found["nodes"]) == NODES
         assert (found["expected"], found["missing"]) == (5, [])
         assert {answer["status"]["kind"] for answer in found["nodes"].values()} == {"cm", "mm"}
@@ -68,7 +68,7 @@ async def test_a_node_that_does_not_answer_is_named(cluster: Cluster) -> None:
             found = await connection.admin.execute("cluster", do="status")
     finally:
         await off(cluster.thaw, "cm3")
-    assert time.monotonic() - began_s < 1.5 + 1 + 3
+    assert time.monotonic() - began_s < PATIENCE_S
     assert "cm3" not in found["nodes"]
     assert found["missing"] == ["cm3"]
     assert found["expected"] == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from fairlead.testing import Server
 
 # PySpark's own modules warn about Python's future; a suite in which warnings are errors has to look away.
 NOISE = "ignore::DeprecationWarning:pyspark", "ignore::ResourceWarning", "ignore::FutureWarning"
+
+# A Java of these tests lives for minutes: what its second compiler costs, half of all its CPU, is never earned back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -46,7 +46,7 @@ def trades(server: Server, rows: int = ROWS) -> None:
 def taken(server: Server, name: str) -> list[tuple[bytes, dict[str, Any]]]:
     found = []
     with fairlead.sync.connect(server.url, name="taker") as client, client.queue(name).consume() as consumer:
-        while more := consumer.receive_many(5000, timeout=1):
+        while (more := consumer.receive_many(5000, timeout=0.3)) or client.admin.destination(destination=name)["depth"]:
             found += [(message.body, dict(message.properties)) for message in more]
             consumer.ack_many(more)
     return found

@@ -94,8 +94,17 @@ def harness(seed: int, hurts: list[str], **how: Any) -> Report:
         return crashing.run(len(hurts), hurts)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_a_killed_worker() -> None:
+    """The harness at work; more of it with `make test-long`, all of it with `make soak-pipeline`."""
+    report = harness(1, ["worker"], flows=("topic",))
+    assert report.faults.found == []
+    assert report.starts == 1
+    assert report.counts["topic: sent"] > 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_kills_of_driver_worker_and_message_manager() -> None:
     report = harness(1, ["published", "worker", "manager"])
     assert report.faults.found == []

@@ -58,7 +58,9 @@ def replay(spark: SparkSession, server: Server, lake: str, checkpoint: Path, row
 def received(server: Server, name: str) -> list[Any]:
     with fairlead.sync.connect(server.url, name="reader") as connection, connection.queue(name).consume() as consumer:
         found: list[Any] = []
-        while more := consumer.receive_many(1000, timeout=1):
+        while (more := consumer.receive_many(1000, timeout=0.3)) or connection.admin.destination(destination=name)[
+            "depth"
+        ]:
             found += more
             for message in more:
                 message.ack()

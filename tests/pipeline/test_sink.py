@@ -46,7 +46,7 @@ def batches(*parts: list[Any], name: str = "body") -> Iterator[pa.RecordBatch]:
 def taken(client: fairlead.sync.Connection, name: str) -> list[bytes]:
     found = []
     with client.queue(name, create=False).consume() as consumer:
-        while more := consumer.receive_many(1000, timeout=0.3):
+        while (more := consumer.receive_many(1000, timeout=0.3)) or client.admin.destination(destination=name)["depth"]:
             found += [message.body for message in more]
             consumer.ack_many(more)
     return found

@@ -14,7 +14,7 @@ from fairlead.testing import Server
 from tests.processes.tools import NEVER_FROZEN, Dial, RawClient, RawDial, at_rest
 from tests.protocol.second_client import Client
 
-STORY_S = 60.0
+STORY_S = 100.0
 
 
 @pytest.hookimpl(tryfirst=True)

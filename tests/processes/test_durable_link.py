@@ -269,7 +269,7 @@ def test_rights_are_checked_by_every_manager_and_a_withdrawn_one_acts_at_once(tm
             server.ask("reload")
             for ann in anns:
                 assert ann.expect(ERROR).code == "not-allowed"
-            assert time.monotonic() - began_s < 2
+            assert time.monotonic() - began_s < 10
             with talking(server, user="ann", password="pass") as ann:
                 session = ann.told("session")["session"]
                 assert ann.ask("consume", session=session, destination="orders").code == "not-allowed"

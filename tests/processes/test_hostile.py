@@ -330,7 +330,7 @@ def test_a_bad_pattern_gets_an_error_or_is_harmless(server: Server, pattern: str
         client.send(publish("a" * 400 + "!"))
         client.echo()
         server.wait_until(lambda status: status["stored"] == 0)
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 10
 
 
 @pytest.mark.parametrize(

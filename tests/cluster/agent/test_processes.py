@@ -57,11 +57,11 @@ def test_all_nodes_answer_and_those_missing_are_named(nodes: Nodes, cm: CmNode) 
     os.kill(frozen, signal.SIGSTOP)
     try:
         began_s = time.monotonic()
-        found = cm.ask("cluster-status", patience_s=5)
+        found = cm.ask("cluster-status", patience_s=20)
     finally:
         os.kill(frozen, signal.SIGCONT)
     assert found["missing"] == ["w1"]
-    assert time.monotonic() - began_s < 6.0
+    assert time.monotonic() - began_s < 20
     until(lambda: not cm.ask("cluster-status")["missing"], "all of them answer again")
 
 

@@ -37,10 +37,10 @@ def test_a_signal_waits_for_the_next_turn(poller: Poller) -> None:
     poller.watch(reading, work)
     os.write(writing, b"x")
     began_s = time.monotonic()
-    poller.turn(5.0)
+    poller.turn(30.0)
     assert told == ["worked"]
-    poller.turn(5.0)
+    poller.turn(30.0)
     assert told == ["worked", "told"]
-    assert time.monotonic() - began_s < 4.0
+    assert time.monotonic() - began_s < 20.0
     for fd in (reading, writing):
         os.close(fd)

@@ -384,14 +384,14 @@ async def test_a_delayed_message_is_stored_at_once_and_delivered_when_it_is_due(
         async with fairlead.connect(server.url) as connection:
             queue = connection.queue(name, create=True)
             began_s = time.time()
-            await queue.send("later", delay=2.0)
-            assert time.time() - began_s < 1.5
+            await queue.send("later", delay=4.0)
+            assert time.time() - began_s < 3.5
             await queue.send("now")
             async with queue.consume() as consumer:
                 assert await texts(consumer, 1) == ["now"]
                 server.kill("message-manager")
                 assert await texts(consumer, 1) == ["later"]
-            assert time.time() - began_s >= 2.0
+            assert time.time() - began_s >= 4.0
 
 
 @pytest.mark.requirement("CLU-28")

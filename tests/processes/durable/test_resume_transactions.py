@@ -38,9 +38,9 @@ async def test_what_is_said_of_a_commit_is_true(server: Server, name: str) -> No
         told: dict[str, str] = {}
 
         async def work(number: int, until_s: float) -> None:
-            count = 0
+            count = committed = 0
             async with fairlead.connect(server.url, name=f"w{number}") as connection:
-                while time.monotonic() < until_s:
+                while time.monotonic() < until_s or committed < 6:
                     body = f"{number} {count}"
                     count += 1
                     try:
@@ -48,6 +48,7 @@ async def test_what_is_said_of_a_commit_is_true(server: Server, name: str) -> No
                             await transaction.send(left, body)
                             await transaction.send(right, body)
                         told[body] = "committed"
+                        committed += 1
                     except TransactionAborted as error:
                         told[body] = "rolled back" if error.retryable else "unknown"
 

