@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from fairlead.cluster.replication.member import Member
 from fairlead.cluster.replication.record import ControlRecord
 from fairlead.cluster.replication.settings import Settings
@@ -17,6 +19,7 @@ from tests.simulation.world import Broken, Node, Part, World
 
 STORM_S, CALM_S = 60.0, 36.0
 SETTINGS = Settings(tick_s=0.4, renew_s=0.8, append_bytes=320, window_bytes=640)
+SHORT = msgspec.structs.replace(SETTINGS, append_bytes=96)  # three records in a message
 
 
 class Shape(NamedTuple):
@@ -37,24 +40,19 @@ class Cluster:
         trace: bool = False,
         wild: bool = False,
         shape: Shape | None = None,
-        settings: Settings = SETTINGS,
+        settings: Settings | None = None,
         focus: str | None = None,
     ) -> None:
         self.world = world = World(seed)
         world.trace = [] if trace else None
-        self.laws = Laws(world, leases_hold=not wild)
         rng = world.rng
         self.wild, self.focus = wild, drills.chosen(rng) if focus is None else focus
+        leases_hold = not wild and self.focus not in drills.WRONG_CLOCKS
+        self.laws = Laws(world, leases_hold=leases_hold, converges=not wild)
         if wild:
             world.drift = (0.3, 3.0)
-        shape = shape or Shape(
-            members=max(rng.choice([1, 2, 2, 2, 3, 3, 3, 4]), drills.LEAST.get(self.focus, 0)),
-            others=rng.choice([1, 2, 2, 3]),
-            copies=rng.choice([1, 2, 2, 2, 3]),
-            strict=rng.random() < 0.1,
-        )
-        if self.focus == "forgotten_votes":  # the backups and the votes that forget are a majority
-            shape = shape._replace(others=max(1, shape.members - 1))
+        shape = shape or self._shape()
+        settings = settings or rng.choice([SETTINGS, SHORT])
         members = [f"a{i}" for i in range(1, shape.members + 1)]
         others = [f"c{i}" for i in range(1, shape.others + 1)]
         votes = frozenset(f"{node}.0" for node in members + others)
@@ -73,6 +71,20 @@ class Cluster:
         self.storm = Storm(self)
         for node in world.nodes.values():
             world.at(rng.uniform(0, 1), node.start)
+
+    def _shape(self) -> Shape:
+        rng = self.world.rng
+        shape = Shape(
+            members=max(rng.choice([1, 2, 2, 2, 3, 3, 3, 4]), drills.LEAST.get(self.focus, 0)),
+            others=rng.choice([1, 2, 2, 3]),
+            copies=rng.choice([1, 2, 2, 2, 3]),
+            strict=rng.random() < 0.1,
+        )
+        if self.focus == "forgotten_votes":  # the backups and the votes that forget are a majority
+            shape = shape._replace(others=max(1, shape.members - 1))
+        if self.focus in drills.ONE_AWAY:  # with one away the others can just choose
+            shape = shape._replace(members=3, copies=2, strict=False)
+        return shape
 
     # --- building
 
@@ -134,7 +146,7 @@ class Cluster:
             self.finish()
         except Broken:
             return False
-        return self.laws.leases_hold
+        return self.laws.converges
 
     def finish(self) -> None:
         laws, wishes = self.laws, self.group.wishes
@@ -155,7 +167,7 @@ class Cluster:
         laws.converged(record.electorate <= votes, "votes that are nobody's:", record, sorted(votes))
         for part in parts:
             same = part.log.last >= safe and part.log.chain[safe] == leaders[0].log.chain[safe]
-            laws.hold(same or not laws.leases_hold, "members agree", part.member.store, safe)
+            laws.hold(same or not laws.converges, "members agree", part.member.store, safe)
 
 
 def try_seed(

@@ -32,8 +32,12 @@ LEAST = {
     "forgotten_votes": 2,
     "late_state": 2,
     "half_seen": 3,
+    "relay": 3,
 }
 """The drills, and how many members each takes."""
+
+ONE_AWAY = frozenset({"relay"})
+WRONG_CLOCKS = frozenset({"half_seen"})  # leases cannot be trusted while the storm lasts
 
 NAMES = tuple(LEAST)
 GENERAL = 0.4
@@ -53,6 +57,8 @@ class Drill:
         self.mail: deque[tuple[str, str, str, Any]] = deque(maxlen=HOARD)
         self.traps: list[Callable[[str, Any], bool]] = []
         self.round = 0
+        self.until = 0.0  # of this round
+        self.is_alone = False  # the primary fell before anybody else had its start record
 
     def begin(self, until: float) -> None:
         world, rng = self.world, self.rng
@@ -73,6 +79,7 @@ class Drill:
         self.round += 1
         self.world.say("drill", self.name, "round", self.round, "at", leader.node)
         takes_s: float = getattr(self, self.name)(self.world.nodes[leader.node])
+        self.until = min(self.world.now + takes_s, self.storm.until)
         self.world.after(takes_s, self.heal)
         self.world.after(takes_s + self.rng.uniform(1, 4), self.play)
 
@@ -83,6 +90,8 @@ class Drill:
         for node in self.cluster.servers:
             node.paused_until = min(node.paused_until, self.world.now)
             node.start()
+            if self.name in WRONG_CLOCKS:
+                node.pace(1.0)
         if self.cluster.group.wishes != self.wishes:
             self.tune(**self.wishes)
 
@@ -148,20 +157,21 @@ class Drill:
         return 10
 
     def old_mail(self, node: Node) -> float:
-        """A primary is cut off with records on their way; they arrive when another one leads."""
+        """A primary is cut off with records on their way; they come when another one leads or finds something safe."""
         self.cut(node, self.others_of(node, members=True))
         self.mail.clear()
         self.world.after(self.rng.uniform(0.3, 2), self.storm.kill, node)
-        self.trap(ev.Led, self.deliver)
+        self.world.after(0.2, self.trap, self.rng.choice([ev.Led, "safe"]), self.deliver)
         return 10
 
     def deliver(self, name: str, event: Any) -> None:
+        within_s = 0.01 if event == "safe" else 0.2
         self.storm.mend()
         for source, to, port, payload in list(self.mail):
             if source != name and to != source:
-                self.world.after(self.rng.random() ** 2 * 0.2, self.world.arrive, source, to, port, payload)
+                self.world.after(self.rng.random() ** 2 * within_s, self.world.arrive, source, to, port, payload)
         if self.rng.random() < 0.5:
-            self.world.after(self.rng.uniform(0.02, 0.4), self.fell, self.world.nodes[name], 6.0)
+            self.world.after(self.rng.uniform(0.1, 2) * within_s, self.fell, self.world.nodes[name], 6.0)
 
     def sudden_darkness(self, node: Node) -> float:
         """A primary is cut off from all servers, and all of them forget what can be forgotten."""
@@ -308,10 +318,37 @@ class Drill:
         return again_s + 10
 
     def half_seen(self, node: Node) -> float:
-        """One backup and all votes lose sight of the primary; another backup still hears it."""
-        backups = self.others_of(node, members=True)
-        if backups:
-            seen = self.rng.choice(backups)
-            self.cut(node, [other for other in self.others_of(node, members=False) if other is not seen])
-            self.world.loss = self.rng.choice([0.1, 0.3])
+        """A primary whose clock nearly stands loses sight of all but one backup; that one helps to choose another, and
+        does not hear who was chosen. For these clocks leases are no help."""
+        seen = self.rng.choice(self.others_of(node, members=True))
+        node.pace(0.2)
+        self.cut(node, [other for other in self.others_of(node, members=False) if other is not seen])
+        self.trap(ev.Led, lambda name, event: self.cut(self.world.nodes[name], [seen], into=False))
         return 9
+
+    def relay(self, node: Node) -> float:
+        """One of three is always away. A primary with a tail of its own falls unheard of; every next one falls when it
+        has its start record on its disk alone, or just when it first finds something safe."""
+        self.storm.notices = self.world.stalls = 0
+        self.cut(node, self.others_of(node, members=True))
+        self.world.after(self.rng.uniform(0.5, 2.5), self.pass_on, node)
+        return 24
+
+    def pass_on(self, falls: Node) -> None:
+        """Who was away comes back as this one falls."""
+        if self.world.now >= self.until:
+            return
+        self.storm.mend()
+        for other in self.others_of(falls, members=True):
+            other.start()
+        self.storm.kill(falls)
+        self.is_alone = not self.is_alone and self.rng.random() < 0.7
+        if self.is_alone:
+            self.trap(ev.Led, self.leads_alone)
+        else:
+            self.trap("safe", lambda name, event: self.world.after(0, self.pass_on, self.world.nodes[name]))
+
+    def leads_alone(self, name: str, event: Any) -> None:
+        node = self.world.nodes[name]
+        self.cut(node, self.others_of(node, members=True))
+        self.world.after(self.rng.uniform(0.05, 0.2), self.pass_on, node)

@@ -5,7 +5,8 @@
 3. Order of each producer, without gaps; a repeat takes effect once.
 4. One primary serves at a time: none in an epoch after a higher one has served. (This one rests on clocks.)
 5. A backup settles only what is safe.
-6. After healing all converges: every send is confirmed, the group is whole, its members are equal.
+6. No copy is given up: what a store has had of what is safe it keeps, until its disk is lost.
+7. After healing all converges: every send is confirmed, the group is whole, its members are equal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fairlead.cluster.replication.record import node_of
 from tests.simulation.service import SEND, unpacked
 from tests.simulation.world import Broken, World
 
@@ -33,11 +35,12 @@ class Chosen:
         self.served = 0
         self.confirming: dict[int, str] = {}
         self.newest: ControlRecord | None = None
+        self.kept: dict[str, int] = {}  # store -> so much of what is safe it has had on its disk
 
 
 class Laws:
-    def __init__(self, world: World, leases_hold: bool = True) -> None:
-        self.world, self.leases_hold = world, leases_hold
+    def __init__(self, world: World, *, leases_hold: bool = True, converges: bool = True) -> None:
+        self.world, self.leases_hold, self.converges = world, leases_hold, converges
         self.groups: dict[str, Chosen] = {}
         self.lost_disks: dict[str, int] = {}
         self.witness: Callable[[str, Any], None] = lambda node, event: None
@@ -51,6 +54,11 @@ class Laws:
 
     def disks_lost(self, node: str) -> int:
         return self.lost_disks.get(node, 0)
+
+    def loses_disk(self, node: str) -> None:
+        self.lost_disks[node] = self.disks_lost(node) + 1
+        for chosen in self.groups.values():
+            chosen.kept = {store: upto for store, upto in chosen.kept.items() if node_of(store) != node}
 
     def strike(self, node: str, event: Any) -> None:
         self.witness(node, event)
@@ -81,6 +89,8 @@ class Laws:
             self._enter(chosen, unpacked(log.entries[index - 1]))
             chosen.chain.append(log.chain[index])
             chosen.epochs.append(log.epochs[index - 1])
+        if shared < upto:
+            self.strike(node, "safe")
 
     def _enter(self, chosen: Chosen, entry: Any) -> None:
         if entry.kind == SEND:
@@ -99,6 +109,17 @@ class Laws:
             store,
             upto,
         )
+
+    def keeps(self, group: str, store: str, log: SimLog) -> None:
+        """No confirm hangs on it as long as enough others have it; a forced promotion does (CLU-139, CLU-151)."""
+        chosen = self.of(group)
+        upto = chosen.kept.get(store, 0)
+        self.hold(
+            log.durable >= upto and log.chain[upto] == chosen.chain[upto],
+            "no copy is given up",
+            f"{store} had {upto} records that are safe, and has {log.durable} records",
+        )
+        chosen.kept[store] = max(upto, min(log.settled, log.durable, len(chosen.epochs)))
 
     def serves(self, group: str, node: str, epoch: int) -> None:
         chosen = self.of(group)
@@ -122,4 +143,4 @@ class Laws:
         self.hold(not lost, "nothing confirmed is lost", session, lost)
 
     def converged(self, fact: bool, *details: object) -> None:
-        self.hold(fact or not self.leases_hold, "all converges", *details)
+        self.hold(fact or not self.converges, "all converges", *details)

@@ -157,10 +157,19 @@ class MemberPart(Desk):
         self.wants_state: tuple[int, tuple[str, ...]] | None = None
         self.configure(node.clock())
         self.write(self.port, notes)
+        if not self.rules.restart_new_epoch:
+            node.after(0.001, self.port, self.go_on)
 
     def _new_identity(self) -> str:
         lost = self.laws.disks_lost(self.node.name) if self.rules.store_identity else 0
         return f"{self.node.name}.{lost}"
+
+    def go_on(self, now_s: float) -> None:
+        """The bug of a primary that leads again as if it had never been away."""
+        notes, lease_s = self.member.notes, self.group.settings.lease_s
+        if notes.leading == notes.fence == notes.known.epoch > 0:
+            self.member.lead(notes.known, now_s - lease_s, frozenset())
+        self.after_call(now_s)
 
     # --- what comes in
 
@@ -217,6 +226,8 @@ class MemberPart(Desk):
         if member.notes_dirty:
             member.notes_dirty = False
             self.write(self.port, member.notes)
+        if member.notes.loaded:  # what a damaged disk has left is no copy
+            self.laws.keeps(self.name, member.store, self.log)
         self.send_all(member.out)
         self.flush_soon()
 

@@ -263,7 +263,7 @@ class Storm:
             self._renew(node)
 
     def _renew(self, node: Node) -> None:
-        self.laws.lost_disks[node.name] = self.laws.disks_lost(node.name) + 1
+        self.laws.loses_disk(node.name)
         self.world.say("disk lost", node.name)
         if self.rng.random() < 0.5:
             self.crash()

@@ -140,6 +140,15 @@ class Node:
         self.paused_until = self.world.now + for_s
         self.world.say("pause", self.name, f"{for_s:.2f} s")
 
+    def pace(self, rate: float) -> None:
+        """Its clock runs at another speed from now on."""
+        self._offset += self.world.now * (self.rate - rate)
+        self.rate = rate
+        self.world.say("clock of", self.name, "runs at", f"{rate:.2f}")
+        self._planned = {}
+        for port in self.parts:
+            self._plan(port)
+
     def jump(self, by_s: float) -> None:
         self._offset += by_s
         self.world.say("clock of", self.name, "jumps", f"{by_s:.2f} s")

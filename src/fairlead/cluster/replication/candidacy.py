@@ -176,7 +176,7 @@ class Candidacy:
             if batch.last > top:
                 member.cut(top)
                 log.take(batch, top - before)
-            self._fetch_first = log.last + 1
+            self._fetch_first = batch.last + 1  # not behind our last: where we part may be further on than one batch
         elif fetched.want:
             floor = member.safe + 1
             self._fetch_first = max(floor, min(fetched.want, self._fetch_first - 1))

@@ -79,9 +79,6 @@ class Member:
         self.candidacy: Candidacy | None = None
         self.leading: Leading | None = None
         self._degraded = False
-        if not rules.restart_new_epoch and notes.leading and notes.leading == notes.fence:
-            self.leading = Leading(self, notes.known, now_s - settings.lease_s, frozenset())
-            self.leading.start_index = log.last
 
     # --- what others may ask
 

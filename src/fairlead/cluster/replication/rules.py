@@ -30,7 +30,6 @@ class Rules:
     durable_first: bool = True  # what a candidate took over is durable before it asks for its record (CLU-150)
     epoch_first: bool = True  # "most up to date": epoch of the last record, then its number (CLU-150)
     own_epoch: bool = True  # copies are counted for records of the primary's own epoch (CLU-143)
-    restart_new_epoch: bool = True  # a restarted primary never goes on in its old epoch (CLU-143)
     match_previous: bool = True  # a backup stores a record only behind the record it follows (CLU-138)
     # copies
     sync_before_stored: bool = True  # a backup reports what is durable, not what it has heard (CLU-116)
