@@ -240,6 +240,7 @@ class Heard:
         self.packets: list[Packet] = []
         self.damaged = 0
         self.rooms = 0
+        self.restored = 0
 
     def on_packets(self, packets: list[Packet]) -> None:
         self.packets += packets
@@ -249,6 +250,9 @@ class Heard:
 
     def on_room(self) -> None:
         self.rooms += 1
+
+    def on_restored(self) -> None:
+        self.restored += 1
 
     def on_gone(self, code: int, text: str) -> None:
         raise AssertionError

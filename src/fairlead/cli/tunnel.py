@@ -112,7 +112,7 @@ def serve_command(
     for sentence in advice(settings):
         click.echo(f"fairlead: note: {sentence}", err=True)
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is none
     sys.exit(serve(settings, ready=lambda server: tell_ready(server, ready_fd)))
 
 
@@ -190,7 +190,8 @@ def ask(url: str, token: str, ca: Path | None) -> dict[str, Any]:
             found: dict[str, Any] = json.load(answer)
     except HTTPError as error:
         with error:
-            raise Unavailable(f"{url}: {error.code} {error.read(500).decode('utf-8', 'replace').strip()}") from None
+            said = "".join(filter(str.isprintable, error.read(500).decode("utf-8", "replace")))
+            raise Unavailable(f"{url}: {error.code} {said}") from None
     except (URLError, OSError) as error:
         raise Unavailable(f"No gateway answers at {url}: {getattr(error, 'reason', error)}.") from None
     except ValueError:
@@ -213,13 +214,13 @@ def show(report: dict[str, Any]) -> None:
 
     counters, edge = report["counters"], report["edge"]
     console.print(
-        f"[bold]Gateway {report['instance']}[/bold] (Fairlead {report['version']}): "
+        f"[bold]Gateway {plain(report['instance'])}[/bold] (Fairlead {plain(report['version'])}): "
         f"{len(report['tunnels']):,} tunnels, {len(report['links']):,} links, "
         f"{report['buffered_bytes']:,} bytes wait for clients\n"
     )
     links = table("Links", "server", "version", "tunnels", "age", "silent")
     for one in report["links"]:
-        name = one["server"] or "not said"
+        name = plain(one["server"]) or "not said"
         links.add_row(name, str(one["version"]), f"{one['tunnels']:,}", seconds(one["age_s"]), seconds(one["silent_s"]))
     console.print(links, "")
     tunnels = table("Tunnels", *COLUMNS)
@@ -227,11 +228,7 @@ def show(report: dict[str, Any]) -> None:
         up, down = one["up"], one["down"]
         tunnels.add_row(
             str(one["connection_id"]),
-            one["server"],
-            str(one["version"]),
-            one["state"],
-            one["carrier"],
-            one["address"],
+            *(plain(one[name]) for name in ("server", "version", "state", "carrier", "address")),
             seconds(one["age_s"]),
             seconds(one["pull_period_s"]),
             seconds(one["last_pull_s"]),
@@ -261,6 +258,13 @@ COLUMNS = (
 def both(up: int | None, down: int | None) -> str:
     """Towards the broker, and towards the client."""
     return "/".join("-" if one is None else str(one) for one in (up, down))
+
+
+def plain(text: object) -> str:
+    """Names are others' words: nothing in them moves the cursor, or is taken for a style."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text)))
 
 
 def seconds(value: float) -> str:

@@ -542,7 +542,7 @@ class Tunnel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = False
     tunnels: Annotated[
-        int, Meta(ge=1, description="Tunnels at a time through this server's gateway; newcomers beyond get 503.")
+        int, Meta(ge=1, description="Tunnels at a time through this server's gateway; newcomers beyond are refused.")
     ] = 10_000
     tunnels_per_address: Annotated[
         int,

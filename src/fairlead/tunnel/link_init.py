@@ -21,6 +21,7 @@ __all__ = [
     "LinkInit",
     "LinkInitAck",
     "LinkTunnel",
+    "shown_secret",
 ]
 
 LINK_PAYLOAD_MAX = 1 << 20
@@ -103,6 +104,12 @@ class LinkInit(NamedTuple):
         if 0 in ids or len(ids) != len(tunnels):
             raise RemoteProtocolError("LINK_INIT lists a tunnel twice, or one without an id.")
         return cls(server, authentication, start_id, tunnels)
+
+
+def shown_secret(payload: bytes) -> bytes:
+    """The authentication of a LINK_INIT of version 2 alone: the tunnels a stranger lists need not be read."""
+    _, at = take_string(payload, 0)
+    return take_string(payload, at)[0]
 
 
 class LinkInitAck(NamedTuple):

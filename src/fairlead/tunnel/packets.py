@@ -27,6 +27,7 @@ __all__ = [
     "cut",
     "encode",
     "is_whole",
+    "printable",
     "split",
 ]
 
@@ -89,7 +90,12 @@ class Abort(NamedTuple):
         if len(payload) < REASON.size:
             return cls(AbortCode.PROTOCOL, "aborted without a reason")
         text = payload[REASON.size : REASON.size + REASON_MAX]
-        return cls(REASON.unpack_from(payload)[0], text.decode("utf-8", "replace"))
+        return cls(REASON.unpack_from(payload)[0], printable(text.decode("utf-8", "replace")))
+
+
+def printable(text: str) -> str:
+    """What others say ends up in logs and on terminals: as one line, and nothing in it moves the cursor."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class AbortCode(IntEnum):
@@ -126,22 +132,44 @@ def encode(
     return b"".join((header, CRC.pack(crc32c(payload, crc32c(header + NO_CRC))), payload))
 
 
-def split(body: bytes, payload_max: int = PAYLOAD_MAX, *, with_raw: bool = True) -> Body:
-    """All packets of an HTTP body, a WebSocket frame or a datagram. An end has no use for `raw`: it saves a copy."""
-    return _walk(memoryview(body), payload_max, with_raw)
+def split(body: bytes, payload_max: int = PAYLOAD_MAX, *, with_raw: bool = True, with_data: bool = True) -> Body:
+    """All packets of an HTTP body, a WebSocket frame or a datagram.
 
-
-def cut(stream: bytearray, payload_max: int = PAYLOAD_MAX, *, with_raw: bool = True) -> Body:
-    """The whole packets at the beginning of a link's stream, which are removed from it; a part of one may wait.
-
-    BadPacket for a size that no packet has.
+    Each saves a copy: an end has no use for `raw`, a gateway none for the payload of DATA, which is empty then.
     """
-    with memoryview(stream) as view:
-        found = _walk(view, payload_max, with_raw)
-    if found.fault and found.fault != CUT_OFF:
-        raise BadPacket(f"The link is broken: {found.fault}.")
-    del stream[: len(stream) - found.rest]
-    return found._replace(fault="")
+    return _walk(memoryview(body), payload_max, with_raw, with_data)
+
+
+def cut(
+    stream: bytearray,
+    payload_max: int = PAYLOAD_MAX,
+    *,
+    data: bytes = b"",
+    with_raw: bool = True,
+    with_data: bool = True,
+) -> Body:
+    """The whole packets of a link's stream, to which `data` came; `stream` keeps what is no whole packet yet.
+
+    BadPacket for a size that no packet has. Of long data only the packets at its ends pass through the stream.
+    """
+    packets: list[Packet] = []
+    damaged, at = 0, 0
+    while stream:
+        found = _whole(stream, payload_max, with_raw, with_data)
+        packets += found.packets
+        damaged += found.damaged
+        del stream[: len(stream) - found.rest]
+        if not stream or at == len(data):
+            break
+        missing = (HEADER.unpack_from(stream)[2] if len(stream) >= HEADER.size else HEADER.size) - len(stream)
+        stream += data[at : at + missing]
+        at = min(at + missing, len(data))
+    if at < len(data):
+        found = _whole(memoryview(data)[at:], payload_max, with_raw, with_data)
+        stream += data[len(data) - found.rest :]
+        packets += found.packets
+        damaged += found.damaged
+    return Body(packets, damaged, len(stream))
 
 
 def is_whole(raw: bytes) -> bool:
@@ -149,7 +177,15 @@ def is_whole(raw: bytes) -> bool:
     return len(raw) >= 24 and _is_right(raw[:24], raw[24:])
 
 
-def _walk(view: memoryview, payload_max: int, with_raw: bool) -> Body:
+def _whole(stream: bytearray | memoryview, payload_max: int, with_raw: bool, with_data: bool) -> Body:
+    with memoryview(stream) as view:
+        found = _walk(view, payload_max, with_raw, with_data)
+    if found.fault and found.fault != CUT_OFF:
+        raise BadPacket(f"The link is broken: {found.fault}.")
+    return found
+
+
+def _walk(view: memoryview, payload_max: int, with_raw: bool, with_data: bool) -> Body:
     """A packet that is not all there yet is not copied."""
     found: list[Packet] = []
     damaged, at, end = 0, 0, len(view)
@@ -166,6 +202,8 @@ def _walk(view: memoryview, payload_max: int, with_raw: bool) -> Body:
             payload = bytes(view[begin + least : at])
             if version == 1 or _is_right(bytes(view[begin : begin + 24]), payload):
                 raw = bytes(view[begin:at]) if with_raw else b""
+                if kind == Kind.DATA and not with_data:
+                    payload = b""
                 found.append(Packet(kind, connection_id, sequence, window, payload, version, raw))
                 continue
         damaged += 1

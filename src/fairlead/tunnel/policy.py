@@ -18,6 +18,7 @@ __all__ = [
     "Backoff",
     "BodyLimit",
     "Hold",
+    "Outage",
     "Patience",
     "StreamPauses",
     "Verdict",
@@ -101,6 +102,24 @@ class Backoff:
 
     def well(self) -> None:
         self._turn_s = self.FIRST_S
+
+
+class Outage:
+    """Whether the way was shut: nothing but failures for a while. Single failures among successes are just loss."""
+
+    LEAST_S = 0.5
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def failed(self, now_s: float) -> None:
+        if self._since_s is None:
+            self._since_s = now_s
+
+    def well(self, now_s: float) -> bool:
+        """Is the way open again with this, after it was shut?"""
+        since_s, self._since_s = self._since_s, None
+        return since_s is not None and now_s - since_s >= self.LEAST_S
 
 
 class BodyLimit:

@@ -21,6 +21,9 @@ class Sink(Protocol):
     def on_room(self) -> None:
         """The driver takes packets again."""
 
+    def on_restored(self) -> None:
+        """The way is open again after it was shut: what was under way may be lost."""
+
     def on_gone(self, code: int, text: str) -> None:
         """The carrier says for certain that this tunnel has ended (410, CONN_ABORT of the gateway, no right to it)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.errors import ConnectionLost
+from fairlead.tunnel.packets import printable
 from fairlead.tunnel.place import Place
 from fairlead.tunnel.policy import PACKETS
 
@@ -101,6 +102,6 @@ def refused(place: Place, status: int, content_type: str, text: str, where: str)
         case _ if 500 <= status < 600:
             return NoAnswer(f"{gateway} has a fault of its own ({status}{why})."), True
     return NotAGateway(
-        f"{gateway}{place.path} answers like no gateway ({status}, {content_type or 'no type'}): is the URL right, and "
-        "does a login page stand before it?"
+        f"{gateway}{place.path} answers like no gateway ({status}, {printable(content_type) or 'no type'}): is the URL "
+        "right, and does a login page stand before it?"
     ), False

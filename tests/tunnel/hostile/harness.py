@@ -232,7 +232,9 @@ class World:
         self.start_gateway()
 
     def gateway_status(self) -> dict[str, Any]:
-        answer = httpx.get(f"http://127.0.0.1:{self.address[1]}/tunnel/status", trust_env=False, timeout=30)
+        answer = httpx.get(
+            f"http://127.0.0.1:{self.address[1]}/tunnel/status", trust_env=False, verify=False, timeout=30
+        )
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found

@@ -36,7 +36,8 @@ def crowd(world: World, tunnels: int, size: int, websocket: str) -> None:
     assert world.gateway_status()["buffered_bytes"] == 0
 
 
-@pytest.mark.requirement("TUN-46", "TUN-9", scaled="60 tunnels of one process")
+@pytest.mark.requirement("TUN-46")
+@pytest.mark.requirement("TUN-9", half="60 tunnels of one process to one broker")
 def test_sixty_tunnels_share_one_link(own_world: Making) -> None:
     crowd(own_world(), 60, 100_000, "never")
 

@@ -19,6 +19,7 @@ class Notes:
         self.packets: list[Packet] = []
         self.damaged = 0
         self.rooms = 0
+        self.restored = 0
         self.gone: list[tuple[int, str]] = []
         self._changed = asyncio.Event()
 
@@ -32,6 +33,10 @@ class Notes:
 
     def on_room(self) -> None:
         self.rooms += 1
+        self._changed.set()
+
+    def on_restored(self) -> None:
+        self.restored += 1
         self._changed.set()
 
     def on_gone(self, code: int, text: str) -> None:

@@ -24,7 +24,9 @@ def numbers(gateway: Gateway) -> list[int]:
     return [packet.sequence for packet in gateway.pushed()]
 
 
-@pytest.mark.requirement("TUN-25", "TUN-26", "TUN-27", "TUN-63")
+@pytest.mark.requirement("TUN-25", "TUN-27")
+@pytest.mark.requirement("TUN-63", half="the client, with a scripted gateway")
+@pytest.mark.requirement("TUN-26", half="the client, with a scripted gateway")
 def test_requests_look_as_they_should() -> None:
     async def test() -> None:
         async with Gateway() as gateway, driving(gateway) as (driver, notes):
@@ -54,7 +56,7 @@ def test_requests_look_as_they_should() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-28")
+@pytest.mark.requirement("TUN-28", half="the client, with a scripted gateway")
 def test_blocked_pushes_delay_no_pull() -> None:
     blocked = asyncio.Event()
 
@@ -77,7 +79,8 @@ def test_blocked_pushes_delay_no_pull() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-37", "TUN-33")
+@pytest.mark.requirement("TUN-37", half="the client, with a scripted gateway")
+@pytest.mark.requirement("TUN-33", half="the client, with a scripted gateway")
 def test_two_pushes_are_under_way_and_what_is_ready_then_is_left_with_the_end() -> None:
     go = asyncio.Semaphore(0)
 
@@ -105,7 +108,8 @@ def test_two_pushes_are_under_way_and_what_is_ready_then_is_left_with_the_end() 
     play(test)
 
 
-@pytest.mark.requirement("TUN-38", "TUN-42")
+@pytest.mark.requirement("TUN-38")
+@pytest.mark.requirement("TUN-42", half="the client, with a scripted gateway")
 def test_one_connection_for_pushes_one_for_pulls_and_cookies_are_returned() -> None:
     async def test() -> None:
         gateway = Gateway()
@@ -140,7 +144,7 @@ def test_a_stale_connection_is_replaced_unnoticed() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-35")
+@pytest.mark.requirement("TUN-35", half="the client, with a scripted gateway")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -205,7 +209,8 @@ def test_failures_are_followed_by_growing_pauses_and_nothing_spins(monkeypatch: 
     play(test)
 
 
-@pytest.mark.requirement("TUN-36", "TUN-50")
+@pytest.mark.requirement("TUN-50", half="the client, with a scripted gateway")
+@pytest.mark.requirement("TUN-36", half="the client, with a scripted gateway")
 def test_503_is_temporary_and_what_was_refused_so_is_sent_when_it_passes() -> None:
     linked = False
 
@@ -226,7 +231,8 @@ def test_503_is_temporary_and_what_was_refused_so_is_sent_when_it_passes() -> No
     play(test)
 
 
-@pytest.mark.requirement("TUN-36", "TUN-94")
+@pytest.mark.requirement("TUN-94", half="the client, with a scripted gateway")
+@pytest.mark.requirement("TUN-36", half="the client, with a scripted gateway")
 def test_410_is_final_with_the_gateways_reason() -> None:
     async def script(request: Request) -> Reply | None:
         abort = encode(Kind.CONN_ABORT, ID, payload=b"\x00\x04the broker is gone")
@@ -245,7 +251,8 @@ def test_410_is_final_with_the_gateways_reason() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-36", "TUN-63")
+@pytest.mark.requirement("TUN-63", half="the client, with a scripted gateway")
+@pytest.mark.requirement("TUN-36", half="the client, with a scripted gateway")
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_token_that_is_not_taken_is_final(status: int) -> None:
     async def script(request: Request) -> Reply | None:
@@ -330,7 +337,7 @@ def test_the_pull_period_is_slept_only_after_empty_answers() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-30")
+@pytest.mark.requirement("TUN-30", half="the client, with a scripted gateway")
 def test_pulls_follow_each_other_without_pause_while_there_is_something() -> None:
     left = 30
 
@@ -373,7 +380,7 @@ def test_pulls_are_held_and_a_proxy_that_cuts_them_is_found_out() -> None:
     play(test)
 
 
-@pytest.mark.requirement("TUN-33")
+@pytest.mark.requirement("TUN-33", half="the client, with a scripted gateway")
 def test_damage_is_counted_and_spoils_nothing_else() -> None:
     async def test() -> None:
         async with Gateway() as gateway, driving(gateway) as (_, notes):

@@ -116,7 +116,8 @@ def test_every_refusal_has_its_name_and_says_what_to_do(
     play(test)
 
 
-@pytest.mark.requirement("TUN-62", "TUN-36")
+@pytest.mark.requirement("TUN-62")
+@pytest.mark.requirement("TUN-36", half="503 to a connect, of a scripted gateway")
 def test_a_broker_that_is_not_linked_is_waited_for_until_the_timeout() -> None:
     async def script(request: Request) -> Reply:
         return Reply(503, headers=(("Retry-After", "0.05"), ("Fairlead-Reason", "not linked")))

@@ -14,6 +14,7 @@ from fairlead.tunnel.policy import (
     Backoff,
     BodyLimit,
     Hold,
+    Outage,
     Patience,
     StreamPauses,
     Verdict,
@@ -51,7 +52,8 @@ TABLE = [
 ]
 
 
-@pytest.mark.requirement("TUN-36", "TUN-35")
+@pytest.mark.requirement("TUN-36", half="the rule alone")
+@pytest.mark.requirement("TUN-35", half="the rule alone")
 @pytest.mark.parametrize(("status", "content_type", "size", "verdict"), TABLE)
 def test_every_answer_has_its_meaning(status: int, content_type: str, size: int, verdict: Verdict) -> None:
     assert judge(status, content_type, size) is verdict
@@ -147,3 +149,19 @@ def test_a_refused_websocket_is_tried_ever_more_rarely() -> None:
     proven = StreamPauses(lambda: 0.5)
     assert [proven.next_s(600) for _ in range(3)] == [1, 1, 1]
     assert [proven.next_s(2) for _ in range(4)] == [2, 4, 8, 16], "one that is cut again and again is no use"
+
+
+def test_the_way_is_open_again_after_nothing_but_failures_for_a_while() -> None:
+    outage = Outage()
+    assert not outage.well(0)
+    outage.failed(1)
+    outage.failed(3)
+    assert outage.well(3.1)
+    assert not outage.well(3.2)
+
+
+def test_failures_among_successes_are_loss_and_no_outage() -> None:
+    outage = Outage()
+    for tenth in range(100):
+        outage.failed(tenth / 10)
+        assert not outage.well(tenth / 10 + 0.05)

@@ -161,7 +161,7 @@ async def test_the_broker_hears_of_the_pull_period() -> None:
 QUICK = Rules(resend_first_s=0.1, resend_min_s=0.1, resend_plus_s=0.05)
 
 
-@pytest.mark.requirement("TUN-34")
+@pytest.mark.requirement("TUN-34", half="with a scripted gateway; nobody reads the data")
 def test_only_an_ack_releases_what_was_sent() -> None:
     async def test() -> None:
         async with Gateway() as gateway:

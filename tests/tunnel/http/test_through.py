@@ -44,7 +44,9 @@ def tunnel_of(connection: fairlead.Connection) -> TunnelStatus:
     return status
 
 
-@pytest.mark.requirement("TUN-6", "TUN-27", "TUN-28")
+@pytest.mark.requirement("TUN-27")
+@pytest.mark.requirement("TUN-6", half="one URL of four")
+@pytest.mark.requirement("TUN-28", half="nothing blocks the pushes")
 @pytest.mark.parametrize("options", [NEVER, TunnelOptions(), TunnelOptions(websocket="never", pull_period_s=1)])
 async def test_broadcast_request_and_conversation(url: str, options: TunnelOptions) -> None:
     async with asyncio.timeout(60), fairlead.connect(url, name="t", tunnel=options) as connection:

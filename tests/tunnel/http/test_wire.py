@@ -59,7 +59,7 @@ def says(*parts: bytes, close: bool = False) -> Talk:
 def exchange(talk: Talk, patience_s: float = 10.0) -> tuple[Answer, bool]:
     async def main() -> tuple[Answer, bool]:
         async with asyncio.timeout(20), wired(talk) as wire:
-            answer = await wire.exchange(REQUEST, patience_s)
+            answer = await wire.exchange([REQUEST], patience_s)
             return answer, wire.is_open
 
     return asyncio.run(main())
@@ -112,7 +112,7 @@ def test_several_requests_use_one_connection() -> None:
 
     async def main() -> None:
         async with asyncio.timeout(20), wired(talk) as wire:
-            answers = [await wire.exchange(REQUEST, 5) for _ in range(50)]
+            answers = [await wire.exchange([REQUEST], 5) for _ in range(50)]
             assert [answer.body for answer in answers] == [b"%d" % number for number in range(50)]
             assert wire.requests == 50
 
@@ -174,11 +174,11 @@ def test_a_second_answer_nobody_asked_for_closes_the_connection() -> None:
 
     async def main() -> None:
         async with asyncio.timeout(20), wired(says(one + one)) as wire:
-            answer = await wire.exchange(REQUEST, 5)
+            answer = await wire.exchange([REQUEST], 5)
             assert answer.body == b"ok"
             assert not wire.is_open
             with pytest.raises(Cut):
-                await wire.exchange(REQUEST, 5)
+                await wire.exchange([REQUEST], 5)
 
     asyncio.run(main())
 

@@ -28,6 +28,10 @@ class BalancedLine(Line):
 
 
 class Balancer(Middlebox):
+    def __enter__(self) -> Balancer:
+        super().__enter__()
+        return self
+
     def __init__(self, *gateways: Address) -> None:
         super().__init__(gateways[0])
         self.gateways = gateways

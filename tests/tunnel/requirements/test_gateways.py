@@ -9,21 +9,20 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from fairlead.errors import ConnectionLost
 from fairlead.tunnel.edge.dial import open_stream
 from fairlead.tunnel.edge.links import LinkTimes
 from fairlead.tunnel.edge.stream import TunnelStream
-from fairlead.tunnel.packets import Kind, split
+from fairlead.tunnel.packets import Kind, Packet, split
 from fairlead.tunnel.refusals import UnknownServer
 from tests.tunnel.hostile.harness import Program, World
 from tests.tunnel.hostile.harness import until as wait_until
-from tests.tunnel.hostile.test_restarts import link_inits
+from tests.tunnel.hostile.test_link_faults import link_inits
 from tests.tunnel.middlebox.proxy import Middlebox
 from tests.tunnel.middlebox.wire import Wire
 from tests.tunnel.requirements.balancer import Balancer
@@ -60,7 +59,9 @@ async def test_three_clients_with_a_tunnel_to_each_of_two_brokers(own_world: Mak
         await open_stream(url(world, "B1"), PLAIN, timeout_s=20)
 
 
-@pytest.mark.requirement("TUN-11", half="whether two gateways draw the same id is chance here; tests/tunnel/test_links.py")
+@pytest.mark.requirement(
+    "TUN-11", half="whether two gateways draw the same id is chance here; tests/tunnel/test_links.py"
+)
 async def test_one_of_two_gateways_is_killed_and_the_tunnels_of_the_other_notice_nothing(own_world: Making) -> None:
     near, far = own_world(), own_world()
     near.start_gateway()
@@ -79,7 +80,12 @@ async def test_one_of_two_gateways_is_killed_and_the_tunnels_of_the_other_notice
             assert far.gateway_status()["counters"]["aborted"] == near.gateway_status()["counters"]["aborted"] == 0
 
 
-@pytest.mark.requirement("TUN-21", "TUN-10")
+def data(packets: list[Packet]) -> dict[int, bytes]:
+    """With header and checksum, by their numbers."""
+    return {packet.sequence: packet.raw for packet in packets if packet.kind == Kind.DATA}
+
+
+@pytest.mark.requirement("TUN-21")
 async def test_checksums_pass_unchanged(world: World, box: Middlebox) -> None:
     with Wire(world.link, capture_bytes=1 << 20) as wire:
         async with joined(world, box.address, link=wire.address) as (client, broker, _):
@@ -87,10 +93,9 @@ async def test_checksums_pass_unchanged(world: World, box: Middlebox) -> None:
             await broker.write(os.urandom(100_000))
             await asyncio.gather(broker.readexactly(100_000), client.readexactly(100_000))
             for at_client, at_broker in (("up", "down"), ("down", "up")):
-                seen = [one.raw for one in box.capture.packets(at_client) if one.kind in (Kind.DATA, Kind.ACK)]
-                passed = {one.raw for one in split(bytes(wire.captured[0][at_broker])).packets}
-                assert len([one for one in seen if one in passed]) >= 4
-                assert {one for one in seen if split(one).packets[0].kind == Kind.DATA} <= passed
+                await until(lambda at=at_client: len(data(box.capture.packets(at))) == 4)  # type: ignore[misc]
+                passed = data(split(bytes(wire.captured[0][at_broker])).packets)
+                assert data(box.capture.packets(at_client)) == passed
 
 
 @pytest.mark.requirement("TUN-44", "TUN-51", "TUN-63")
@@ -131,9 +136,7 @@ async def test_new_tunnels_after_a_restart_collide_with_nobodys(own_world: Makin
             serving(world, "b2", link=other_wire.address, times=SOON_AGAIN) as other,
             AsyncExitStack() as stack,
         ):
-            old = [
-                await stack.enter_async_context(opened(world, server)) for server in (one, other) for _ in range(3)
-            ]
+            old = [await stack.enter_async_context(opened(world, server)) for server in (one, other) for _ in range(3)]
             for wire in (one_wire, other_wire):
                 wire.refusing = True
             world.restart_gateway()
@@ -177,9 +180,10 @@ async def test_two_gateways_behind_a_balancer(own_world: Making, websocket: str)
             await server.listen(f"127.0.0.1:{other.link[1]}")
             await until(lambda: server.linked() == (2, 2))
             options = PLAIN._replace(websocket=websocket)  # type: ignore[arg-type]
-            async with opened(one, server, balancer.address, options) as first, opened(
-                one, server, balancer.address, options
-            ) as second:
+            async with (
+                opened(one, server, balancer.address, options) as first,
+                opened(one, server, balancer.address, options) as second,
+            ):
                 assert [len(world.gateway_status()["tunnels"]) for world in (one, other)] == [1, 1]
                 for number in range(100):
                     await talk(first.client, first.broker, b"first%03d" % number)
@@ -190,7 +194,7 @@ async def test_two_gateways_behind_a_balancer(own_world: Making, websocket: str)
             async with RawClient(one, "b1") as raw:  # without stickiness it would be 503, never 410
                 answer = await raw.connect()
                 raw.http.headers["Fairlead-Instance"] = answer.headers["fairlead-instance"]
-                raw.http.base_url = f"http://127.0.0.1:{other.address[1]}"  # type: ignore[assignment]
+                raw.http.base_url = f"http://127.0.0.1:{other.address[1]}"
                 assert (await raw.push(raw.packet(Kind.ACK, 0, 1))).status_code == 503
 
 
@@ -211,8 +215,7 @@ async def test_what_the_gateway_had_answered_and_lost_is_sent_again(own_world: M
                     for one in box.capture.of("push", where=lambda one: one.status == 200)
                     for packet in one.pushed
                     if packet.kind == Kind.DATA
-                ]
-                [7:]
+                ][7:]
             )
             assert world.gateway is not None
             world.gateway.kill()
@@ -234,7 +237,7 @@ async def test_a_gateway_dials_nobody(own_world: Making, tmp_path: Path) -> None
     gateway = world.start_gateway()
     trace = tmp_path / "trace"
     words = [strace, "-f", "-e", "trace=connect,socket", "-o", str(trace), "-p", str(gateway.pid)]
-    tracer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    tracer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220 (the test has no other loop work)
     try:
         assert tracer.stderr is not None
         if "attached" not in tracer.stderr.readline():
@@ -246,7 +249,7 @@ async def test_a_gateway_dials_nobody(own_world: Making, tmp_path: Path) -> None
             await asyncio.sleep(0.2)  # a pull is held, and the broker speaks first
             await broker.write(b"!")
             assert await silent == b"!"
-            assert await asyncio.gather(client.close(), broker.close()) == [True, True]
+            assert all(await asyncio.gather(client.close(), broker.close()))
     finally:
         tracer.send_signal(signal.SIGINT)
         tracer.communicate(timeout=30)
@@ -289,70 +292,3 @@ def test_a_client_that_stops_pulling_slows_nobody_down(own_world: Making) -> Non
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
     assert beside_s < 3 * alone_s + 1.0, "as fast as before, on a machine that others use too"
-
-
-@pytest.mark.requirement("TUN-94", "TUN-95")
-@pytest.mark.parametrize("grace_s", [0.0, 1.5])
-def test_a_killed_broker_is_one_abort_and_everything_is_freed(own_world: Making, grace_s: float) -> None:
-    world = own_world(grace_s=grace_s).start()
-    with Middlebox(world.address) as box:
-        client = world.client(box.address, mode="echo", rounds=10**6, pause_s=0.05, options=NO_SOCKET)
-        client.wait("echoed")
-        world.server.kill()
-        began_s = time.monotonic()
-        (event,) = client.wait("failed")
-        assert "ConnectionLost" in event["error"]
-        assert grace_s - 0.1 <= time.monotonic() - began_s < grace_s + 10
-        aborts = {one.raw for one in box.capture.packets("down") if one.kind == Kind.CONN_ABORT}
-        assert len(aborts) == 1
-        status = world.gateway_status()
-        assert (status["tunnels"], status["buffered_bytes"], status["counters"]["aborted"]) == ([], 0, 1)
-        world.stop_clients()
-
-
-@pytest.mark.requirement("TUN-94", "TUN-96", "TUN-98", scaled="a limit of 2 s instead of 60")
-def test_a_killed_client_is_one_abort_and_everything_is_freed(own_world: Making) -> None:
-    killed_client(own_world(inactivity_s=2.0, hold_s=1.0), 2.0)
-
-
-@pytest.mark.long
-@pytest.mark.requirement("TUN-94", "TUN-96", "TUN-98")
-def test_a_killed_client_is_an_abort_after_a_minute(own_world: Making) -> None:
-    killed_client(own_world(), 60.0)
-
-
-def killed_client(world: World, limit_s: float) -> None:
-    world.start_gateway()
-    with Wire(world.link, capture_bytes=32 << 20) as wire:
-        world.dialled = wire.address
-        world.start()
-        client = world.client(up=500_000_000, options={**NO_SOCKET, "hold_s": 1.0})
-        client.moved(2)
-        client.kill()
-        began_s = time.monotonic()
-        (event,) = world.server.wait("ended")
-        assert limit_s - 1.2 <= time.monotonic() - began_s < limit_s + 15
-        assert "broke off" in event["how"], "an abort, not an end of stream"
-        wait_until(lambda: not world.gateway_status()["tunnels"])
-        (status,) = world.server.status()
-        assert (status["readable_bytes"], status["waiting_bytes"], status["unacknowledged"]) == (0, 0, 0)
-        assert world.gateway_status()["counters"]["aborted"] == 1
-        world.server.stop()
-
-
-@pytest.mark.requirement("TUN-96", scaled="a limit of 2 s instead of 60")
-async def test_pushes_alone_are_no_life(own_world: Making) -> None:
-    world = own_world(inactivity_s=2.0, hold_s=1.0)
-    world.start_gateway()
-    async with serving(world, "b1") as server, RawClient(world, "b1") as raw:
-        await raw.open()
-        broker = await server.accept(30)
-        reading = asyncio.ensure_future(broker.read())
-        status = 200
-        async with asyncio.timeout(60):
-            while status == 200:
-                status = (await raw.push(raw.packet(Kind.ACK, 0, 256))).status_code
-                await asyncio.sleep(0.05)
-        assert status == 410
-        with pytest.raises(ConnectionLost):
-            await reading

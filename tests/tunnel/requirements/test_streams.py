@@ -50,7 +50,7 @@ async def read_all(stream: TunnelStream) -> bytes:
     return b"".join(parts)
 
 
-@pytest.mark.requirement("TUN-5", "TUN-35")
+@pytest.mark.requirement("TUN-5")
 async def test_a_thousand_chunks_under_loss_duplication_and_reordering(world: World, box: Middlebox) -> None:
     chance = Random(5)
     there = [chance.randbytes(chance.randint(1, 5000)) for _ in range(1000)]
@@ -67,13 +67,12 @@ async def test_a_thousand_chunks_under_loss_duplication_and_reordering(world: Wo
         )
         assert all(one.done for one in faults)
         box.faults.clear()
-        assert await asyncio.gather(client.close(), broker.close()) == [True, True]
+        assert all(await asyncio.gather(client.close(), broker.close()))
 
 
 @pytest.mark.requirement("TUN-18")
 async def test_numbers_wrap_round(world: World, box: Middlebox) -> None:
-    box.faults.add(Act.DROP_REQUEST, {"push"}, every=4)
-    box.faults.add(Act.DROP_ANSWER, {"pull"}, every=4)
+    lost = [box.faults.add(Act.DROP_REQUEST, {"push"}, every=4), box.faults.add(Act.DROP_ANSWER, {"pull"}, every=5)]
     content = Random(4).randbytes(400)
     rules = SOON._replace(first_sequence=2**32 - 10, capacity=16, payload_max=4)
     async with joined(world, box.address, rules=rules) as (client, broker, _):
@@ -82,7 +81,7 @@ async def test_numbers_wrap_round(world: World, box: Middlebox) -> None:
             assert await other.readexactly(len(content)) == content
         numbers = [packet.sequence for packet in box.capture.packets("up") if packet.kind == Kind.DATA]
         assert {2**32 - 1, 0, 1} <= set(numbers)
-        assert client.status().end.resends + broker.status().end.resends > 0
+        assert all(one.done for one in lost)
 
 
 @pytest.mark.requirement("TUN-89")
@@ -120,7 +119,7 @@ async def test_both_write_a_megabyte_and_close_at_the_same_time(world: World) ->
             send_all(client, there), send_all(broker, back), read_all(broker), read_all(client)
         )
         assert (got, came) == (there, back)
-        assert await asyncio.gather(client.close(), broker.close()) == [True, True]
+        assert all(await asyncio.gather(client.close(), broker.close()))
 
 
 @pytest.mark.requirement("TUN-65", "TUN-66")
@@ -171,7 +170,7 @@ async def test_a_long_message_and_ten_thousand_short_ones() -> None:
         url = server.url.replace("fairlead://", "http://")
         async with fairlead.connect(url, name="t", tunnel=PLAIN) as connection:
             queue = connection.queue("long")
-            await queue.send(io.BytesIO(content))  # type: ignore[arg-type]
+            await queue.send(io.BytesIO(content))
             async with queue.consume() as consumer:
                 message = await consumer.receive(timeout=60)
                 assert message is not None

@@ -22,6 +22,7 @@ import msgspec
 
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.runtime.addresses import TcpAddress
+from fairlead.tunnel.edge.heap import keep_freed_memory
 from fairlead.tunnel.edge.links import GatewayAddress
 from fairlead.tunnel.edge.pump import Pump, TunnelStatus
 from fairlead.tunnel.edge.relay import Relay, ServerAddress
@@ -148,7 +149,8 @@ def flat(status: TunnelStatus) -> dict[str, Any]:
 
 def status_socket(path: str) -> socket.socket:
     """Only for the account we run as."""
-    Path(path).unlink(missing_ok=True)
+    if Path(path).is_socket():  # of somebody before us; nothing else is ours to remove
+        Path(path).unlink()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -185,6 +187,7 @@ async def run(settings: BrokerSettings, ready: Callable[[Broker], None]) -> None
 
 def main(settings: BrokerSettings, ready: Callable[[Broker], None] = lambda _: None) -> int:
     """The exit status; 3: cannot start, and will not with these settings."""
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run(settings, ready))

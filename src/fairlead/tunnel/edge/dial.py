@@ -8,6 +8,7 @@ from math import ceil
 from urllib.parse import urlsplit
 
 from fairlead.errors import ConfigError, RequestTimeout
+from fairlead.tunnel.edge.heap import keep_freed_memory
 from fairlead.tunnel.edge.pump import Pump, lost
 from fairlead.tunnel.edge.stream import TunnelStream
 from fairlead.tunnel.end import End, Role, State
@@ -40,6 +41,7 @@ async def open_pump(
         return await _open_udp(url, options, timeout_s, allow_udp)
     from fairlead.tunnel.edge.http import open_tunnel
 
+    keep_freed_memory()
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_s
     opened = await open_tunnel(url, options, timeout_s=timeout_s, tls=tls)

@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 from fairlead.errors import ConfigError, FairleadError, RemoteProtocolError
 from fairlead.tunnel.edge.outlet import Outlet
 from fairlead.tunnel.edge.pump import Pump, TunnelStatus
+from fairlead.tunnel.edge.widths import widen
 from fairlead.tunnel.end import End, Role, State
 from fairlead.tunnel.link_init import (
     LINK_PAYLOAD_MAX,
@@ -33,6 +34,13 @@ from fairlead.tunnel.rules import LINK_PORT, Rules
 __all__ = ["GatewayAddress", "Link", "LinkDriver", "LinkStatus", "LinkTimes"]
 
 log = logging.getLogger(__name__)
+
+PAUSE_GROWTH = 1.5
+"""So that a gateway waits for its broker about half as long again as it was away."""
+TELL_AGAIN_S = 600.0
+"""How often the log says that a gateway is still away."""
+PROVEN_S = 1.0
+"""A link that lasted so long was not refused."""
 
 
 class GatewayAddress(NamedTuple):
@@ -152,6 +160,8 @@ class Link(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._stream = bytearray()
         self._heard_s = 0.0
+        self._told_why: str | None = None
+        self._told_s = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     # ── Dialling ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,11 +174,11 @@ class Link(asyncio.Protocol):
                 if await self._dial():
                     since_s = self._loop.time()
                     await self._lost.wait()
-                    if self._loop.time() - since_s >= self._times.pause_max_s:
-                        turn_s = self._times.pause_first_s  # not for a link that is taken and dropped again and again
+                    if self._loop.time() - since_s >= PROVEN_S:
+                        turn_s = self._times.pause_first_s  # not for a link that is taken and dropped again at once
                     log.warning("The link to the gateway %s is lost%s.", self.address, self._why())
                 await asyncio.sleep(turn_s * (0.5 + random.random() / 2))
-                turn_s = min(turn_s * 2, self._times.pause_max_s)
+                turn_s = min(turn_s * PAUSE_GROWTH, self._times.pause_max_s)
         finally:
             self._drop()
 
@@ -197,11 +207,19 @@ class Link(asyncio.Protocol):
             self._reason = self._reason or str(error) or "no answer in time"
         if self.linked.is_set():
             log.info("Linked to the gateway %s.", self.address)
+            self._told_why = None
             return True
         self._drop()
-        level = logging.WARNING if self.dials == 1 else logging.INFO
-        log.log(level, "No link to the gateway %s yet%s; trying again.", self.address, self._why())
+        self._tell_failure()
         return False
+
+    def _tell_failure(self) -> None:
+        """Once for each reason, and now and then: a gateway may be away for days."""
+        now_s, why = self._loop.time(), self._why()
+        if why != self._told_why or now_s >= self._told_s + TELL_AGAIN_S:
+            level = logging.WARNING if self.dials == 1 else logging.INFO
+            log.log(level, "No link to the gateway %s yet%s; trying again.", self.address, why)
+            self._told_why, self._told_s = why, now_s
 
     def _why(self) -> str:
         self.failure = self._reason or self.failure
@@ -226,6 +244,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        widen(transport)
         self._heard_s = self._loop.time()
         self._transport.write(encode(Kind.LINK_INIT, payload=self._link_init().encode()))
         self._watch = self._loop.call_later(self._times.ping_s, self._on_watch)
@@ -249,9 +268,9 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._loop.time()
-        self._stream += data
         try:
-            body = cut(self._stream, PAYLOAD_MAX if self.linked.is_set() else LINK_PAYLOAD_MAX)
+            payload_max = PAYLOAD_MAX if self.linked.is_set() else LINK_PAYLOAD_MAX
+            body = cut(self._stream, payload_max, data=data, with_raw=False)
             self._damaged += body.damaged
             self._take(body.packets)
         except FairleadError as error:
@@ -303,6 +322,8 @@ class Link(asyncio.Protocol):
                     found[0].on_gone(AbortCode.NOT_KNOWN, "the gateway has ended it")
             self.linked.set()
             self.outlet.open(self._transport)
+            for pump in self.pumps():
+                pump.on_restored()
         elif packet.kind == Kind.CONN_ABORT:
             raise RemoteProtocolError(f"The gateway refuses the link: {Abort.of(packet.payload).text}")
 

@@ -96,5 +96,5 @@ class Outlet:
         packets, self._soon = self._soon, []
         self._soon_bytes = 0
         if self._transport is not None and packets:
-            self._transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
+            self._transport.writelines(packets)
             self.call_next()

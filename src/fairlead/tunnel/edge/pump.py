@@ -70,8 +70,8 @@ class Pump:
             self.wake()
         return data
 
-    def write(self, data: bytes) -> int:
-        """Bytes taken; what is left has to wait for room."""
+    def write(self, data: bytes | memoryview) -> int:
+        """Bytes taken, which must not change any more; what is left has to wait for room."""
         taken = self.end.write(data, self.loop.time())
         self.wake()
         return taken
@@ -114,6 +114,10 @@ class Pump:
         self.end.on_damaged(count)
 
     def on_room(self) -> None:
+        self.wake()
+
+    def on_restored(self) -> None:
+        self.end.on_restored(self.loop.time())
         self.wake()
 
     def on_gone(self, code: int, text: str) -> None:

@@ -98,7 +98,7 @@ class TunnelTransport(asyncio.Transport):
     def _write_on(self) -> None:
         while self._waiting and (room := self.pump.end.room()):
             data = self._waiting[0]
-            taken = self.pump.write(bytes(data[:room]))
+            taken = self.pump.write(data[:room])
             self._waiting_bytes -= taken
             if taken < len(data):
                 self._waiting[0] = data[taken:]

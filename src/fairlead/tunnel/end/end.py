@@ -21,6 +21,8 @@ __all__ = ["End"]
 ALIVE = (State.OPENING, State.OPEN, State.CLOSING)
 CARRYING = (State.OPEN, State.CLOSING)
 INT32 = 1 << 31
+LONG_SILENCE = 4
+"""Intervals without an ACK after which one says that the way is open again."""
 
 
 class End:
@@ -63,6 +65,14 @@ class End:
     def on_damaged(self, count: int) -> None:
         """The driver left out so many; resending repairs it."""
         self._damaged += count
+
+    def on_restored(self, now_s: float) -> None:
+        """The carrier says that the way is open again: both ends learn at once how far the other one is."""
+        if self.state is State.OPENING:
+            self._is_hello_due, self._hello_at = True, inf
+        elif self.state in CARRYING:
+            self._acks.at_once()
+            self._transmit.on_restored()
 
     def on_gone(self, code: int, text: str, now_s: float) -> None:
         """The carrier says that the tunnel has ended: nobody is left to send CONN_ABORT to."""
@@ -107,7 +117,9 @@ class End:
             self._silent_since = self._data_at = now_s
 
     def _on_ack(self, packet: Packet, now_s: float) -> None:
-        self._silent_since = now_s
+        silent_s, self._silent_since = now_s - self._silent_since, now_s
+        if silent_s >= LONG_SILENCE * self._timing.interval_s and self._transmit.is_held_up():
+            self._transmit.on_restored()  # the way was shut beyond what this end's carrier knows of
         if self._transmit.on_ack(packet.sequence, packet.window, now_s):
             self._progress_at = now_s
             self._settle(now_s)
@@ -125,7 +137,7 @@ class End:
 
     # -- the program ----------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes, now_s: float) -> int:
+    def write(self, data: bytes | memoryview, now_s: float) -> int:
         """Bytes taken; fewer than given when the buffer is full, none after a close or an abort."""
         size = min(self.room(), len(data))
         if not size:

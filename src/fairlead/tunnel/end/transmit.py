@@ -6,6 +6,9 @@ oldest is always in front: no timer costs more than a few steps, however many pa
 
 In silence every packet is sent again when its time has come. Where ACKs show a hole, what lies behind it has probably
 arrived: then only the first packet is, and as R moves and stops again, twice as many as before from the next hole on.
+When R stops at one that was sent again already, that was lost too: then this begins anew from there.
+
+When the way is open again after it was not, all that is unacknowledged is sent once more at once (`on_restored`).
 """
 
 from __future__ import annotations
@@ -66,6 +69,7 @@ class Transmit:
         self._recover_until = self.acked
         self._filled_until = self.acked
         self._burst = 1
+        self._measured_after = self.acked
 
     def room(self) -> int:
         """Bytes that still fit: what is kept never makes more than `transmit_max` packets."""
@@ -114,6 +118,21 @@ class Transmit:
             self._probe_at = inf
             self._is_probe_due = False
 
+    def on_restored(self) -> None:
+        """The way is open again: what was under way may be lost, and how long the way was shut is no round trip."""
+        self._measured_after = self.number
+        self._recover_until = self._filled_until = self.acked
+        self._duplicate_acks = 0
+        for sent in self.unacked:
+            sent.level = 0
+            self._queue(sent)
+        if self._probe_at < inf:
+            self._probe_at, self._is_probe_due = inf, True
+
+    def is_held_up(self) -> bool:
+        """Was the first packet sent again in vain? (A close may wait for a reader.)"""
+        return bool(self.unacked) and self.unacked[0].level > 0 and not self.unacked[0].is_close
+
     def on_time(self, now_s: float) -> None:
         """Queue what is due to be sent again."""
         for queue, interval_s in zip(self._timers, self.timing.intervals_s, strict=True):
@@ -128,6 +147,8 @@ class Transmit:
                     else:
                         sent.level = min(sent.level + 1, LEVELS - 1)
                         self._queue(sent)
+                        if self._is_hole_known():
+                            self._begin_recovery()
                 queue.popleft()
         if now_s >= self._probe_at:
             self._probe_at = inf
@@ -204,7 +225,16 @@ class Transmit:
         return sent.number > self.acked and sent.timed_at == at and not sent.is_queued
 
     def _is_behind_a_hole(self, sent: Sent) -> bool:
-        return sent is not self.unacked[0] and (self._duplicate_acks > 0 or self.acked < self._recover_until)
+        return sent is not self.unacked[0] and self._is_hole_known()
+
+    def _is_hole_known(self) -> bool:
+        return self._duplicate_acks > 0 or self.acked < self._recover_until
+
+    def _begin_recovery(self) -> None:
+        """From the first packet on; as that is acknowledged, what is missing behind it follows."""
+        self._recover_until = self.unacked[-1].number
+        self._filled_until = self.acked
+        self._burst = 1
 
     def _release(self, number: int, now_s: float) -> None:
         unacked = self.unacked
@@ -219,9 +249,11 @@ class Transmit:
             latest.raw = b""
         self.acked = number
         self._duplicate_acks = 0
-        if latest is not None and latest.times == 1 and not latest.is_close:
+        if latest is not None and latest.times == 1 and not latest.is_close and latest.number > self._measured_after:
             self.timing.measured(now_s - latest.at, is_bound=not is_first_time)
         if unacked and number < self._recover_until:
+            if unacked[0].number <= self._filled_until and self._is_missing(unacked[0], now_s):
+                self._begin_recovery()
             self._burst = min(2 * self._burst, len(unacked))  # whole bodies may be lost, of many packets
             self._fill(now_s)
 
@@ -229,9 +261,7 @@ class Transmit:
         """Packets arrive behind one that does not: it is sent again before its time."""
         self._duplicate_acks += 1
         if self._duplicate_acks >= DUPLICATE_ACKS and self.unacked and self._is_missing(self.unacked[0], now_s):
-            self._recover_until = self.unacked[-1].number
-            self._filled_until = self.acked
-            self._burst = 1
+            self._begin_recovery()
             self._fill(now_s)
 
     def _fill(self, now_s: float) -> None:
@@ -246,8 +276,8 @@ class Transmit:
         self._filled_until = max(self._filled_until, end - 1)
 
     def _is_missing(self, sent: Sent, now_s: float) -> bool:
-        """Has an ACK had the time to come? A close may wait for a reader."""
-        if sent.is_close:
+        """Has an ACK had the time to come, and is it not about to be sent again? A close may wait for a reader."""
+        if sent.is_close or sent.is_queued:
             return False
         return sent.times == 1 if self.timing.rtt_s is None else now_s - sent.at >= self.timing.rtt_s
 

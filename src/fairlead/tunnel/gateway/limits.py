@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network
 from typing import NamedTuple
 
 from fairlead.tunnel.packets import PAYLOAD_MAX
 from fairlead.tunnel.rules import BODY_MAX, HOLD_S, INACTIVITY_S
 
-__all__ = ["Limits", "Places", "TokenBucket"]
+__all__ = ["Limits", "Places", "TokenBucket", "neighbourhood"]
 
 
 class Limits(NamedTuple):
@@ -63,6 +65,16 @@ class TokenBucket:
         return True
 
 
+@lru_cache(4096)
+def neighbourhood(address: str) -> str:
+    """What counts as one address: whoever has one of IPv6 has the 2^64 beside it too."""
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Network((int(found) >> 64 << 64, 64)))
+
+
 class Places:
     """The tunnels there are, counted in all, by client address and by server id. Adopted ones have no address."""
 
@@ -78,7 +90,7 @@ class Places:
             return "this gateway has no room for another tunnel"
         if self.servers[server] >= self._limits.tunnels_per_server:
             return "this broker has as many tunnels as it may"
-        if address and self.addresses[address] >= self._limits.tunnels_per_address:
+        if address and self.addresses[neighbourhood(address)] >= self._limits.tunnels_per_address:
             return "this address has as many tunnels as it may"
         return ""
 
@@ -86,11 +98,11 @@ class Places:
         self.total += 1
         self.servers[server] += 1
         if address:
-            self.addresses[address] += 1
+            self.addresses[neighbourhood(address)] += 1
 
     def give_back(self, server: str, address: str) -> None:
         self.total -= 1
-        for counted, name in ((self.servers, server), (self.addresses, address)):
+        for counted, name in ((self.servers, server), (self.addresses, neighbourhood(address))):
             if name:
                 counted[name] -= 1
                 if not counted[name]:

@@ -15,7 +15,7 @@ from fairlead.tunnel.gateway.status import LinkStatus
 from fairlead.tunnel.gateway.table import Server
 from fairlead.tunnel.gateway.tokens import is_same_secret
 from fairlead.tunnel.gateway.tunnel import OPTION_MAX_S, Tunnel
-from fairlead.tunnel.link_init import LinkInit, LinkInitAck, LinkTunnel
+from fairlead.tunnel.link_init import LinkInit, LinkInitAck, LinkTunnel, shown_secret
 from fairlead.tunnel.packets import HEADER_BYTES, SEQUENCED, AbortCode, Kind, Packet, encode
 
 __all__ = ["Link", "Links"]
@@ -24,6 +24,7 @@ KINDS = frozenset(Kind)
 TELL_AGAIN_S = 5.0
 """A broker that goes on sending for an ended tunnel is told so often."""
 ROUNDING_S = 1e-3
+WRONG_SECRET = "the link secret is not the one of this gateway"
 
 
 @dataclass(slots=True, eq=False)
@@ -94,9 +95,7 @@ class Links:
         if server is None or server.link != link.key:
             return
         server.link = None
-        self._hub.effects.append(
-            Log(f"The link of {server.name!r} is lost; {len(server.tunnels)} tunnels wait for it.")
-        )
+        self._hub.effects.append(Log(f"The link of {server.name!r} is lost; {server.alive()} tunnels wait for it."))
         for tunnel in server.tunnels.values():
             if tunnel.held is not None and not tunnel.is_complete:
                 tunnel.seen_s = now_s
@@ -130,6 +129,10 @@ class Links:
             self._refuse(link, "a link begins with LINK_INIT", AbortCode.PROTOCOL)
             return False
         try:
+            secret = self._secret if first.version > 1 else None
+            if secret is not None and not is_same_secret(shown_secret(first.payload), secret):
+                self._refuse(link, WRONG_SECRET)
+                return False
             said = LinkInit.decode(first.payload, first.version)
         except RemoteProtocolError as error:
             self._refuse(link, error.text, AbortCode.PROTOCOL)
@@ -155,7 +158,7 @@ class Links:
         if version == 1 and not self._hub.allow_v1:
             return "version 1 of the packet format is not allowed here, version 2 is"
         if self._secret is not None and (version == 1 or not is_same_secret(said.authentication, self._secret)):
-            return "the link secret is not the one of this gateway"
+            return WRONG_SECRET
         server = self._hub.table.servers.get(said.server)
         if server is not None and server.link is not None:
             is_same = bool(said.start_id) and said.start_id == server.start_id
@@ -175,7 +178,7 @@ class Links:
         ]
         for tunnel in gone:
             self._hub.abort(tunnel, AbortCode.NOT_KNOWN, "the broker does not know the tunnel any more", now_s)
-        counts = f"{len(server.tunnels)} tunnels, {len(refused)} refused, {len(gone)} aborted"
+        counts = f"{server.alive()} tunnels, {len(refused)} refused, {len(gone)} aborted"
         self._hub.effects.append(Log(f"{server.name!r} is linked: {counts}."))
 
     def _go_on(self, server: Server, one: LinkTunnel, link_version: int, now_s: float) -> bool:
@@ -301,7 +304,7 @@ class Links:
                 link.key,
                 link.server.name if link.server else "",
                 link.version,
-                len(link.server.tunnels) if link.server else 0,
+                link.server.alive() if link.server else 0,
                 now_s - link.since_s,
                 now_s - link.heard_s,
             )

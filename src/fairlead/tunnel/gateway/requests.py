@@ -105,7 +105,7 @@ class Requests:
         tunnel = self._find(name, connection_id, token, instance)
         if isinstance(tunnel, Reply):
             return tunnel
-        found = split(body, self._limits.payload_max)
+        found = split(body, self._limits.payload_max, with_data=False)
         if not found.packets and not found.damaged:
             return self._refuse(400, found.fault or "a push brings packets")
         return self._from_client(tunnel, found, now_s)
@@ -270,7 +270,8 @@ class Requests:
         if len(frame) > self._limits.body_max:
             hub.close_stream(tunnel, "a frame was too large")
             return
-        reply = self._from_client(tunnel, split(frame, self._limits.payload_max), now_s)
+        found = split(frame, self._limits.payload_max, with_data=False)
+        reply = self._from_client(tunnel, found, now_s)
         if reply.status == 410:
             hub.effects.append(ToStream(key, [reply.body]))
         if reply.status not in (200, 503) and tunnel.stream == key:

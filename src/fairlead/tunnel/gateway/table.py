@@ -33,6 +33,10 @@ class Server:
     start_id: bytes = b""
     tunnels: dict[int, Tunnel] = field(default_factory=dict)
 
+    def alive(self) -> int:
+        """How many have not been closed; the others are only remembered."""
+        return sum(tunnel.done_s is None for tunnel in self.tunnels.values())
+
 
 class Table:
     def __init__(self, limits: Limits) -> None:

@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--link", type=int)
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is none
     try:
         settings = msgspec.json.decode(given.settings, type=GatewaySettings)
     except msgspec.DecodeError as error:

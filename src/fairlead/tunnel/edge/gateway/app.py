@@ -12,7 +12,7 @@ import logging
 import socket
 
 from fairlead.tunnel.edge.gateway import pages
-from fairlead.tunnel.edge.gateway.bodies import PACKETS, ClientGone, Receive, RequestBody, Scope, Send
+from fairlead.tunnel.edge.gateway.bodies import PACKETS, Arrivals, ClientGone, Receive, RequestBody, Scope, Send
 from fairlead.tunnel.edge.gateway.requests import (
     Asked,
     BadRequest,
@@ -51,6 +51,7 @@ class GatewayApp:
         self.settings = settings
         self.station: Station | None = None
         self._link = link
+        self._arrivals = Arrivals(settings.arriving_bytes_max)
         self._starting: asyncio.Future[Station] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +100,8 @@ class GatewayApp:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         station = self.station or await self.start()
-        body = RequestBody(scope["headers"], receive, self.settings.body_max, self.settings.patience_s)
+        settings = self.settings
+        body = RequestBody(scope["headers"], receive, settings.body_max, settings.patience_s, self._arrivals)
         try:
             try:
                 kind, reply = await self._answer(station, scope, body)
@@ -126,6 +128,8 @@ class GatewayApp:
             raise BadRequest(405, "Type=stream is a WebSocket: GET with an upgrade.", ("Allow", "GET"))
         station.counters.requests[asked.kind] += 1
         packets = await body.read()
+        if asked.kind == "pull":
+            packets = b""  # it has no use for any, and may be held for long
         if station.leaving:
             return PACKETS, Reply(503, b"", (("Retry-After", "1"), ("Connection", "close")))
         return PACKETS, await self._ask(station, scope, body, asked, packets)
@@ -222,15 +226,16 @@ async def write_frames(stream: Stream, send: Send) -> None:
 async def held(station: Station, key: int, answer: asyncio.Future[Reply], body: RequestBody) -> Reply:
     """The answer when it comes; ClientGone, and the gateway told, when nobody waits for it any more."""
     gone = asyncio.ensure_future(body.gone())
+    gone.add_done_callback(lambda _: answer.cancel())
     try:
-        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise ClientGone
-        return answer.result()
+        return await answer
+    except asyncio.CancelledError:
+        if gone.done():
+            raise ClientGone from None
+        raise
     finally:
         station.forget(key)
         gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
 
 
 async def respond(scope: Scope, send: Send, reply: Reply, kind: str) -> None:

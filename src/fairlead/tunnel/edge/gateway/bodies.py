@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from fairlead.tunnel.edge.gateway.requests import BadRequest, single
 
-__all__ = ["PACKETS", "ClientGone", "Message", "Receive", "RequestBody", "Scope", "Send"]
+__all__ = ["PACKETS", "Arrivals", "ClientGone", "Message", "Receive", "RequestBody", "Scope", "Send"]
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -27,10 +27,43 @@ class ClientGone(Exception):
     """Nobody is there any more to be answered."""
 
 
+class Arrivals:
+    """The bodies that are on their way, and the room they have together.
+
+    Where it is used up the oldest is given up: honest ones are here in a moment, and do not suffer for the others.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self._limit = limit
+        self._sizes: dict[RequestBody, int] = {}
+
+    def grow(self, body: RequestBody, size: int) -> None:
+        self._sizes[body] = self._sizes.get(body, 0) + size
+        self.bytes += size
+        while self.bytes > self._limit and len(self._sizes) > 1:
+            oldest = next(iter(self._sizes))
+            self.release(oldest)
+            oldest.give_up()
+
+    def release(self, body: RequestBody) -> None:
+        self.bytes -= self._sizes.pop(body, 0)
+
+
 class RequestBody:
     """Read once, or thrown away."""
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, limit: int, patience_s: float) -> None:
+    def __init__(
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        receive: Receive,
+        limit: int,
+        patience_s: float,
+        arrivals: Arrivals,
+    ) -> None:
+        self._arrivals = arrivals
+        self._patience: asyncio.Timeout | None = None
+        self._is_given_up = False
         self._headers = headers
         self._receive = receive
         self._limit = limit
@@ -49,9 +82,24 @@ class RequestBody:
         if self._announced() > self._limit:
             raise self._too_large()
         parts: list[bytes] = []
-        if not await self._parts(self._limit, parts.append):
-            raise self._too_large()
+
+        def take(part: bytes) -> None:
+            parts.append(part)
+            if not self._is_over and not self._is_given_up:
+                self._arrivals.grow(self, len(part))
+
+        try:
+            if not await self._parts(self._limit, take):
+                raise self._too_large()
+        finally:
+            self._arrivals.release(self)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def give_up(self) -> None:
+        """There is no room for what has come of it so far."""
+        self._is_given_up = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def discard(self) -> bool:
         """Throw away what has not been read. False: too much, or too slow."""
@@ -74,6 +122,7 @@ class RequestBody:
         size, begun_s = 0, asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._patience_s) as patience:
+                self._patience = patience
                 while not self._is_over:
                     message = await self._receive()
                     if message["type"] != "http.request":
@@ -85,10 +134,15 @@ class RequestBody:
                         return False
                     if part:
                         take(part)
-                    patience.reschedule(begun_s + self._patience_s + size / BYTES_PER_S)
+                    if not self._is_given_up:
+                        patience.reschedule(begun_s + self._patience_s + size / BYTES_PER_S)
         except TimeoutError:
             self._is_late = True
+            if self._is_given_up:
+                raise BadRequest(503, "Too much is arriving at the moment.", ("Retry-After", "1")) from None
             raise BadRequest(408, "The request takes too long to arrive.") from None
+        finally:
+            self._patience = None
         return True
 
     def _announced(self) -> int:

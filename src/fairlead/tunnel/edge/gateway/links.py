@@ -17,6 +17,7 @@ from fairlead.broker.edge.tls import make_context
 from fairlead.errors import ConfigError
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
 from fairlead.tunnel.edge.gateway.settings import GatewaySettings
+from fairlead.tunnel.edge.widths import widen
 from fairlead.tunnel.link_init import LINK_PAYLOAD_MAX
 from fairlead.tunnel.packets import HEADER, PAYLOAD_MAX, BadPacket, Body, cut
 
@@ -44,7 +45,7 @@ class Link(asyncio.Protocol):
     def __init__(self, owner: LinkOwner) -> None:
         self.key = 0
         self.is_known = False
-        """It has said something; its first packet may be larger than others."""
+        """It has said who it is; its first packet may be larger than others."""
         self.dropped = 0
         self.peer = ""
         self._owner = owner
@@ -58,24 +59,28 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        widen(transport)
         # What waits is counted here, so the transport need not say when it has had enough.
         self.peer = address_text(transport.get_extra_info("peername"))
         if not self._owner.link_made(self):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._in += data
-        if len(self._in) < self._need:
+        if len(self._in) + len(data) < self._need:
+            self._in += data
             return
         try:
-            body = cut(self._in, PAYLOAD_MAX if self.is_known else LINK_PAYLOAD_MAX)
+            payload_max = PAYLOAD_MAX if self.is_known else LINK_PAYLOAD_MAX
+            body = cut(self._in, payload_max, data=data, with_data=False)
         except BadPacket as error:
             self._in.clear()
             self._owner.link_broken(self, str(error))
             return
         # Nothing is looked at again before the packet that has begun is there, however small the pieces are.
         self._need = HEADER.size if len(self._in) < HEADER.size else HEADER.unpack_from(self._in)[2]
-        if body.packets or body.damaged:
+        if body.damaged and not body.packets and not self.is_known:
+            self._owner.link_broken(self, "its first packet is damaged")
+        elif body.packets or body.damaged:
             self.is_known = True
             self._owner.link_packets(self, body)
 
@@ -103,8 +108,8 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._out and self._transport is not None:
-            self._transport.write(b"".join(self._out))
-        self._out.clear()
+            self._transport.writelines(self._out)
+        self._out = []
         self._out_bytes = 0
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hmac import compare_digest
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -13,6 +14,7 @@ __all__ = [
     "BadRequest",
     "address_of",
     "bearer",
+    "is_loopback",
     "is_near_caller",
     "parse_query",
     "place_of",
@@ -23,6 +25,9 @@ __all__ = [
 FIELDS_MAX = 16
 ID_MAX = 2**32 - 1
 SERVER_BYTES_MAX = 255
+SHORT_BYTES = 256
+SHORT_KEPT = 4096
+"""Queries of up to so many bytes, and how many of them are remembered: a tunnel's are always the same two."""
 TYPES = ("connect", "push", "pull", "stream")
 FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}
 
@@ -46,6 +51,10 @@ class Asked(NamedTuple):
 
 
 def parse_query(query: bytes) -> Asked:
+    return parse_short(query) if len(query) <= SHORT_BYTES else parse(query)
+
+
+def parse(query: bytes) -> Asked:
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX, separator="&"
@@ -65,6 +74,9 @@ def parse_query(query: bytes) -> Asked:
     if connection_id is None and kind in ("pull", "stream"):
         raise BadRequest(400, f"A {kind} needs ConnId.")
     return Asked(kind, server, connection_id, seconds(named["Hold"]) if "Hold" in named else None)
+
+
+parse_short = lru_cache(SHORT_KEPT)(parse)
 
 
 def number(text: str) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -21,11 +23,14 @@ from fairlead.tunnel.edge.gateway.intake import Intake
 from fairlead.tunnel.edge.gateway.links import bind_private
 from fairlead.tunnel.edge.gateway.patience import PatientHttp, PatientWebSocket
 from fairlead.tunnel.edge.gateway.settings import GatewaySettings
+from fairlead.tunnel.edge.heap import keep_freed_memory
 
 __all__ = ["GatewayServer", "serve"]
 
 log = logging.getLogger("fairlead.tunnel.gateway")
 
+FILES_BESIDES = 1024
+"""Descriptors for links and the rest."""
 KEEP_ALIVE_MARGIN_S = 50
 """Connections without a request stay open so much longer than a pull is held (TUN-38)."""
 
@@ -105,15 +110,31 @@ def serve(
     ready: Callable[[GatewayServer], None] | None = None,
 ) -> int:
     """Until SIGTERM or SIGINT; the exit code. ConfigError before anything starts when the settings cannot be used."""
+    keep_freed_memory()
     server = GatewayServer(settings, intake=intake, link=link)
+    allow_files(settings.connections_max + FILES_BESIDES)
     if ready is not None:
         server.ready = ready
     server.run()
     return 0
 
 
+def allow_files(wanted: int) -> None:
+    """As many descriptors as connections may need, if the host lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def config_for(settings: GatewaySettings, app: GatewayApp, context: ssl.SSLContext | None) -> uvicorn.Config:
-    patience = {"patience_s": settings.patience_s, "connections_max": settings.connections_max}
+    patience = {
+        "patience_s": settings.patience_s,
+        "connections_max": settings.connections_max,
+        "connections_per_address": settings.connections_per_address,
+        "addresses": Counter[str](),
+    }
     config = uvicorn.Config(
         app,
         http=type("Http", (PatientHttp,), patience),

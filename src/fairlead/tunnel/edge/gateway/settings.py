@@ -42,8 +42,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The name of this gateway among several behind one address; the same after a restart."""
     connections_max: int = 8192
     """HTTP connections at a time; more are closed at once."""
+    connections_per_address: int = 4096
+    """Of these, from one address that is not this host's."""
     patience_s: float = 30.0
     """How long a request may take to arrive, and a client not to read its answer."""
+    arriving_bytes_max: int = 256 << 20
+    """Of requests that have not arrived in full; beyond it the oldest of them is given up."""
     leave_s: float = 5.0
     """How long requests under way may take when the gateway is stopped."""
     tunnels_max: int = DEFAULTS.tunnels_max

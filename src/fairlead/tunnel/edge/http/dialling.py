@@ -51,7 +51,9 @@ async def dial(way: Way, make: Callable[[], P]) -> P:
     except TimeoutError:
         raise NoConnection(f"{proxy or place.origin} did not answer within {DIAL_S:g} s") from None
     except OSError as error:
-        raise NoConnection(f"cannot connect to {proxy or place.origin}: {error}") from error
+        where = f"the proxy {proxy}" if proxy else place.origin
+        why = str(error) or "it hung up at once" + (", and may speak no TLS" if tls else "")
+        raise NoConnection(f"cannot connect to {where}: {why}") from error
 
 
 async def _through(way: Way, proxy: Proxy, login: Login, tls: ssl.SSLContext, make: Callable[[], P]) -> P:
@@ -65,7 +67,7 @@ async def _through(way: Way, proxy: Proxy, login: Login, tls: ssl.SSLContext, ma
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         lines += [f"Proxy-Authorization: {said}"] if said else []
         try:
-            answer = await wire.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), DIAL_S)
+            answer = await wire.exchange([("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")], DIAL_S)
             if 200 <= answer.status < 300:
                 inner = make()
                 transport = await loop.start_tls(wire.transport, inner, tls, server_hostname=place.host)

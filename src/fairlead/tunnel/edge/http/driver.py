@@ -144,6 +144,9 @@ class HttpDriver:
         self._stream = stream
         if stream is not None:
             stream.on_room = self._outcomes.room
+            self._outcomes.well()
+        else:
+            self._outcomes.failed()
         self._outcomes.room()
 
     def _trying(self, is_trying: bool) -> None:

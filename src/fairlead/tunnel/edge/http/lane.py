@@ -27,7 +27,7 @@ class Lane:
             if wire is None or not wire.is_open:
                 wire = self._wire = await dial(self._way, Wire)
             try:
-                answer = await wire.exchange(b"".join([self._head(query, body), *body]), patience_s)
+                answer = await wire.exchange([self._head(query, body), *body], patience_s)
             except Cut:
                 if wire.requests == 1 or wire.answered:
                     raise

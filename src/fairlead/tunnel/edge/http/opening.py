@@ -18,7 +18,7 @@ from fairlead.tunnel.edge.http.logins import Login
 from fairlead.tunnel.edge.http.proxies import proxy_for
 from fairlead.tunnel.edge.http.streaming import Streaming
 from fairlead.tunnel.options import TunnelOptions
-from fairlead.tunnel.packets import Kind, encode, split
+from fairlead.tunnel.packets import Kind, encode, printable, split
 from fairlead.tunnel.place import Place, check_plain, parse
 from fairlead.tunnel.policy import PACKETS, Backoff, retry_after_s
 from fairlead.tunnel.refusals import (
@@ -132,7 +132,8 @@ async def _ask(way: Way, poster: Poster, options: TunnelOptions, timeout_s: floa
         except NoConnection as error:
             raise _no_way(way, error) from error
         except (OSError, BadHttp) as error:
-            refusal: TunnelRefused = NoAnswer(f"{place.origin} did not answer to the end: {error}.")
+            hint = " Does it want https://?" if place.scheme == "http" and not way.proxy else ""
+            refusal: TunnelRefused = NoAnswer(f"{place.origin} did not answer to the end: {error}.{hint}")
         else:
             if instance := answer.headers.get("fairlead-instance"):
                 way.headers["Fairlead-Instance"] = instance[:255]
@@ -168,11 +169,10 @@ def _granted(place: Place, answer: Answer, options: TunnelOptions) -> tuple[int,
 
 def _text(answer: Answer) -> str:
     """What the gateway says about it."""
-    if said := answer.headers.get("fairlead-reason"):
-        return said[:200]
-    if answer.content_type == "text/plain":
-        return " ".join(answer.body[:200].decode(errors="replace").split())
-    return ""
+    said = answer.headers.get("fairlead-reason", "")
+    if not said and answer.content_type == "text/plain":
+        said = " ".join(answer.body[:200].decode(errors="replace").split())
+    return printable(said[:200])
 
 
 def _no_way(way: Way, error: NoConnection) -> TunnelRefused:

@@ -8,7 +8,7 @@ import logging
 from fairlead.tunnel.edge.http.answer import Answer, NoConnection
 from fairlead.tunnel.packets import Abort, AbortCode, Body, Kind, split
 from fairlead.tunnel.place import Place
-from fairlead.tunnel.policy import Verdict, judge
+from fairlead.tunnel.policy import Outage, Verdict, judge
 from fairlead.tunnel.port import Sink
 
 __all__ = ["Outcomes"]
@@ -32,6 +32,8 @@ class Outcomes:
         self.heard = asyncio.Event()
         """Packets came: the tunnel works."""
         self._logins = 0
+        self._outage = Outage()
+        self._restored = asyncio.Event()
 
     def judge(self, answer: Answer) -> Verdict:
         verdict = judge(answer.status, answer.content_type, len(answer.body))
@@ -45,6 +47,26 @@ class Outcomes:
             text = f"the gateway takes this client for somebody else ({answer.status})"
             self.gone(AbortCode.REFUSED, text)
         return verdict
+
+    def failed(self) -> None:
+        """A request was not answered by the gateway, or with "not now"."""
+        self._outage.failed(asyncio.get_running_loop().time())
+
+    def well(self) -> None:
+        """A request was answered by the gateway. If that is new, whoever pauses need not do so any longer."""
+        if self._outage.well(asyncio.get_running_loop().time()) and not self.is_over:
+            logger.debug("The way to %s is open again.", self.place)
+            self._restored.set()
+            self._restored.clear()
+            self.sink.on_restored()
+
+    async def pause(self, seconds: float) -> None:
+        """So long, or until the way is open again."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._restored.wait()
+        except TimeoutError:
+            pass
 
     def no_way(self, error: NoConnection) -> Verdict:
         """Nothing was sent."""

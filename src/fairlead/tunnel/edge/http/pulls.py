@@ -57,6 +57,7 @@ class Pulls:
         took_s = loop.time() - began_s
         if verdict is Verdict.TAKE and answer is not None:
             self._pauses.well()
+            self._outcomes.well()
             is_empty = not self._outcomes.take(answer.body).packets if answer.body else True
             if is_empty and hold_s:
                 if took_s >= 0.9 * hold_s:
@@ -66,8 +67,11 @@ class Pulls:
             return pull_pause_s(self._period_s, was_empty=is_empty)
         if verdict is Verdict.LOSS and hold_s:
             self._hold.on_failure(took_s)
+        if verdict is not Verdict.LOSS or took_s < Hold.LEAST_S:  # else it was perhaps only held for too long
+            self._outcomes.failed()
         asked = answer.headers.get("retry-after", "") if answer is not None and verdict is Verdict.LATER else ""
-        return self._pauses.next_s(retry_after_s(asked))
+        await self._outcomes.pause(self._pauses.next_s(retry_after_s(asked)))
+        return 0.0
 
     async def _ask(self, poster: Poster, hold_s: float) -> tuple[Verdict, Answer | None]:
         outcomes = self._outcomes

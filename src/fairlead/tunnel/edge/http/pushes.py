@@ -95,13 +95,15 @@ class Pushes:
         if verdict is Verdict.TAKE:
             self._limit.on_taken()
             self._pauses.well()
+            self._outcomes.well()
             self._patience.well()
         elif verdict is Verdict.SMALLER:
             self._on_too_large(sum(map(len, packets)))
         if verdict is not Verdict.TAKE and (verdict is not Verdict.SMALLER or len(packets) == 1):
             self._is_pausing = True
+            self._outcomes.failed()
             try:
-                await asyncio.sleep(self._pauses.next_s(asked_s))
+                await self._outcomes.pause(self._pauses.next_s(asked_s))
             finally:
                 self._is_pausing = False
         return verdict

@@ -34,7 +34,7 @@ class Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle
         self._begin()
 
-    async def exchange(self, request: bytes, patience_s: float) -> Answer:
+    async def exchange(self, request: list[bytes], patience_s: float) -> Answer:
         """Cut, BadHttp; TimeoutError when nothing moved for `patience_s`. After any of them the wire is closed."""
         if not self.is_open:
             raise Cut("the connection was closed")
@@ -42,7 +42,7 @@ class Wire(asyncio.Protocol):
         self._waiter = waiter
         self.requests += 1
         self.answered = 0
-        self.transport.write(request)
+        self.transport.writelines(request)
         self._timer = self._loop.call_later(patience_s, self._check, waiter, patience_s, self._moved())
         try:
             return await waiter
