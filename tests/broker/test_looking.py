@@ -170,7 +170,7 @@ def test_http_within_our_own_tls_gets_an_answer(make: Make, tmp_path: Path) -> N
     assert answer.startswith(b"HTTP/1.1 404 ")
 
 
-@pytest.mark.parametrize("first", [b"GE", b"PRI * HTT", b"P", client_hello("h2")[:40]])
+@pytest.mark.parametrize("first", [b"GE", b"PRI * HTT", b"P", pytest.param(client_hello("h2")[:40], id="tls")])
 def test_half_a_beginning_is_waited_for_without_a_sound_and_only_so_long(make: Make, first: bytes) -> None:
     rig = make(tls=True)
     client = dial(rig)
@@ -194,7 +194,7 @@ def test_half_a_beginning_is_waited_for_without_a_sound_and_only_so_long(make: M
     assert until(rig, "closed") == (client.index, "closed", b"handshake-timeout")
 
 
-@pytest.mark.parametrize("first", [b"", b"GE", b"F", client_hello("h2")[:40]])
+@pytest.mark.parametrize("first", [b"", b"GE", b"F", pytest.param(client_hello("h2")[:40], id="tls")])
 def test_who_hangs_up_in_the_middle_of_it_is_noticed(make: Make, first: bytes) -> None:
     rig = make()
     client = dial(rig)
