@@ -239,7 +239,7 @@ WRONG_OPTIONS: dict[str, tuple[dict[str, str], str]] = {
     "flag": ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is true or false, not 'perhaps'"),
     "seconds": ({"patience": "nan"}, "patience is seconds, from above 0 to 86400, not 'nan'"),
     "column": ({"columns": "bodi"}, "There is no column 'bodi'. Did you mean body?"),
-    "scheme": ({"url": "http://x"}, "does not begin with fairlead://, fairleads:// or fairlead+unix://"),
+    "scheme": ({"url": "ftp://x"}, "does not begin with fairlead://, fairleads://, fairlead+unix://"),
     "address": (
         {"url": f"fairlead://alice:{SECRET}@x:port"},
         "'fairlead://x:port' has an address that is not host:port",

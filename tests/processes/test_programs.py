@@ -256,6 +256,7 @@ async def test_the_router_counts_on_while_every_manager_stands_still(shared: Ser
 @pytest.mark.requirement("SRV-11", "SRV-34")
 async def test_the_table_shows_a_connection_while_it_lives(shared: Server) -> None:
     async with fairlead.connect(shared.url, type="shop", name="shop-7", org="north") as client:
+        await reported(shared, lambda report: any(one["state"] == "live" for one in report["connections"]))
         entry = next(one for one in shared.status()["connections"] if one["uid"] == client.uid)
         assert (entry["type"], entry["instance"], entry["org"], entry["user"]) == ("shop", "shop-7", "north", "")
         assert entry["peer"].startswith("127.0.0.1:")

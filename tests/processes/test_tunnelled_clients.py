@@ -59,11 +59,11 @@ class Stream:
             await self._sender.publish(self._topic, b"%d" % self.sent + b"." * (self.sent % 3000))
             self.sent += 1
             await asyncio.sleep(0.001)
+        await self._sender.publish(self._topic, b"over")
         await self._sender.flush()
 
     async def _receive(self) -> None:
-        while not self._over or self.received < self.sent:
-            message = await self._inbox.next(timeout=60)
+        while (message := await self._inbox.next(timeout=60)).body != b"over":
             assert int(message.body.rstrip(b".")) == self.received
             self.received += 1
 

@@ -47,6 +47,10 @@ def healed(request: pytest.FixtureRequest) -> None:
             whole(request.getfixturevalue(name))
 
 
+def is_healed(cluster: Cluster, node: str) -> bool:
+    return node in cluster.ask("fault", [node], fault="heal")["nodes"]
+
+
 def whole(cluster: Cluster) -> None:
     for group in cluster.local.groups():
         cluster.wait_in_sync(group, 2)
@@ -217,7 +221,7 @@ def test_without_one_bus_the_clients_of_the_other_go_on(form_b: Cluster) -> None
         suite.run(_one_exchange(form_b, form_b.urls()[0]))
     finally:
         for name in form_b.nodes:  # those on the cut bus are asked directly
-            form_b.ask("fault", [name], fault="heal")
+            form_b.wait_until(partial(is_healed, form_b, name), f"{name} is healed")
     whole(form_b)
     suite.run(_one_exchange(form_b, form_b.urls()[1]))
 

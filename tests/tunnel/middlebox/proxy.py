@@ -110,10 +110,12 @@ class Middlebox:
 
     async def end(self) -> None:
         await self.deaf()
-        for task in list(self.tasks):
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await asyncio.sleep(0)
+        for _ in range(5):  # also those that were accepted and not looked at yet
+            for task in list(self.tasks):
+                task.cancel()
+            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await self.reset()
+            await asyncio.sleep(0.005)
 
     def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self.loop.create_task(self.serve(self.peer(reader, writer)))

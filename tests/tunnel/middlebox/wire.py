@@ -63,11 +63,12 @@ class Wire:
     async def end(self) -> None:
         if self.server is not None:
             self.server.close()
-        await self.reset()
-        for task in list(self.tasks):
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await asyncio.sleep(0)
+        for _ in range(5):  # also those that were accepted and not looked at yet
+            for task in list(self.tasks):
+                task.cancel()
+            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await self.reset()
+            await asyncio.sleep(0.005)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
