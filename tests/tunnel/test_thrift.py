@@ -138,7 +138,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="glibc only")
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="needs glibc, whose allocator it is about")
 def test_freed_memory_is_kept_for_the_next_body() -> None:
     given, kept = (
         int(subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True).stdout)
