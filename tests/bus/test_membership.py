@@ -135,6 +135,20 @@ def test_messages_go_by_one_bus_until_it_is_lost() -> None:
     assert b.broken == ["a"], "told once"
 
 
+def test_each_direction_may_have_its_own_bus_and_losing_one_leaves_the_other() -> None:
+    a, b = machine("a", buses=("x", "y")), machine("b", buses=("x", "y"))
+    x, y = connect(a, b, "x"), connect(a, b, "y")
+    b.fellows["a"].out = y  # it heard of that bus first
+    a.fellows["b"].into = y
+    assert (a.fellows["b"].out, a.fellows["b"].into) == (x, y)
+    assert (b.fellows["a"].out, b.fellows["a"].into) == (y, x)
+    for one, other in ((a, b), (b, a)):
+        one.closed(y, "y", other.node, End.RESET, until_s=9)
+    assert a.fellows["b"].out is x
+    assert b.fellows["a"].out is x
+    assert b.fellows["a"].into is x, "a announced it before, and does not do so again"
+
+
 def test_distant_nodes_come_and_go_with_those_who_tell_of_them() -> None:
     a, bridge = machine("a", buses=("x",)), machine("bridge", buses=("x", "y"))
     line = connect(a, bridge, "x")

@@ -121,6 +121,32 @@ def test_one_bus_of_two_may_fail_and_order_goes_on_over_the_other(town: Town) ->
     assert a.broken == ["b"], "a bus more does not disturb the order"
 
 
+@pytest.mark.requirement("CLU-49", half="one line of two nodes")
+def test_the_bus_of_one_direction_is_lost_and_both_go_on() -> None:
+    faults = FaultSwitch()
+    with Town("tcp", faults=faults) as town:
+        a, b = town.add("a", ("one", "two")), town.add("b", ("one", "two"))
+        town.settled()
+        there, back = a.bus.members.fellows["b"], b.bus.members.fellows["a"]
+        town.until(lambda: len(there.up) == len(back.up) == 2)
+        there.out, back.out = there.up["one"], back.up["two"]  # as each side may have heard of them first
+
+        def exchange(text: bytes) -> None:
+            a.got.clear()
+            b.got.clear()
+            assert a.bus.send("b", "p", text)
+            assert b.bus.send("a", "p", text)
+            town.until(lambda: (a.got, b.got) == ([("b", text)], [("a", text)]))
+
+        exchange(b"before")
+        faults.cut(bus="two")
+        town.until(lambda: a.broken == ["b"] and b.broken == ["a"])
+        exchange(b"after")
+        faults.heal()
+        town.until(lambda: len(there.up) == len(back.up) == 2)
+        exchange(b"healed")
+
+
 def test_a_tap_sees_heads_and_is_no_member(town: Town) -> None:
     a, b = town.add("a"), town.add("b")
     town.settled()

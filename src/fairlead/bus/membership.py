@@ -295,19 +295,24 @@ class Membership(Generic[L]):
         if line is fellow.out or line is fellow.into:
             self._break(fellow)
             if fellow.up:
-                self._use(fellow, next(iter(fellow.up.values())))
+                self._use(fellow, fellow.out or next(iter(fellow.up.values())))
 
     def _use(self, fellow: Fellow[L], line: L) -> None:
         fellow.out = line
         fellow.used = True
 
     def _break(self, fellow: Fellow[L]) -> None:
-        """Order begins anew, both ways; told once, however it came to that."""
+        """Order begins anew, both ways; told once, however it came to that.
+
+        The two directions may use two lines. Of these the one that is still up stays in use: it was announced once, and
+        the other end, which may not have noticed anything, does not announce it again.
+        """
         if fellow.used:
             self.broken.append(fellow.name)
         fellow.used = False
-        fellow.into = None
-        if fellow.out is not None and fellow.out not in fellow.up.values():
+        if fellow.into not in fellow.up.values():
+            fellow.into = None
+        if fellow.out not in fellow.up.values():
             fellow.out = None
 
     def _drop(self, fellow: Fellow[L], end: End) -> None:

@@ -29,7 +29,11 @@ async def queues_by_group(connection: Connection) -> dict[str, str]:
     for name in QUEUES:
         await connection.queue(name).send(b"made")
         async with connection.queue(name).consume() as consumer:
-            while message := await consumer.receive(timeout=0.1):
+            body = b""
+            while body != b"made":  # behind whatever was left in it
+                message = await consumer.receive(timeout=10)
+                assert message is not None
+                body = message.body
                 await message.ack(confirm=True)
         found.setdefault(str(connection.courier.road.places.get(name)), name)
         if len(found) == 2:
