@@ -136,6 +136,8 @@ class RequirementsReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.marks[report.nodeid] = [tuple(mark) for name, mark in report.user_properties if name == REQUIREMENT]
+        if str(report.outcome) == "rerun":
+            return  # the second try counts
         if report.when == "call" or report.outcome != "passed":
             before = self.outcomes.get(report.nodeid, "passed")
             self.outcomes[report.nodeid] = report.outcome if before == "passed" else before
