@@ -14,11 +14,15 @@
     │   ├── ConversationLost     the other side of a conversation is gone
     │   ├── RequestTimeout       no answer in time (a TimeoutError too)
     │   ├── ConnectionLost       the connection ended, or could not be made (a ConnectionError too)
+    │   │   └── AllBrokersFailed no broker of the cluster took the connection in time; `reasons` says why, by broker
     │   ├── SlowClient           this client did not read what was sent to it, and was cut off
     │   ├── ServerFull           the server has no room for another connection
     │   ├── NoMessageManager     whoever keeps the queues and topics cannot be reached at the moment
     │   ├── Blocked              the destination is full; it takes messages again when some are consumed
     │   ├── StoreFull            there is no room left on stable storage
+    │   ├── NoneAvailable        no broker of the cluster can take another connection at the moment
+    │   ├── Busy                 a synchronous connection still waits for the answer to its last call
+    │   ├── NoDirectory          directory unreachable: no server of it answers, or none may change it
     │   └── ShuttingDown         the server is being stopped
     ├── Refused                  the server said no; the same again gets the same answer
     │   ├── BadCredentials       unknown user or wrong password
@@ -38,12 +42,19 @@
     │   ├── DuplicateSubscription  a durable subscription of this name is in use
     │   ├── OutOfOrder           a send came before the one it follows
     │   ├── OffsetGone           messages asked for are not there any more; the text says which
-    │   └── StageMissing         a batch cannot be published: not everything of it was staged
+    │   ├── StageMissing         a batch cannot be published: not everything of it was staged
+    │   ├── Undeliverable        the directory knows no application of this name
+    │   ├── UnknownCluster       the directory has no cluster of this name, or it has no brokers
+    │   ├── UnknownBroker        the directory has no broker of this name
+    │   └── NameTaken            another server that lives has this name
     ├── HandlerFailed            the receiver's own code failed while it answered
     ├── Cancelled                given up by whoever asked
     ├── Stale                    settled too late: the message is no longer this consumer's
     ├── SessionLost              the session is gone, and cannot be resumed
     ├── TransferFailed           a very large message did not come through whole
+    ├── IntegrityError           a sealed message is not as it was sealed; it is not delivered
+    ├── NoKey                    the key that is needed is not in the keyring, or nobody vouches for it
+    │   └── KeyChanged           another key than the one that is pinned, and not signed by that one
     ├── TransactionAborted       the work is undone, and says why
     ├── CommitUnknown            nobody could say whether the commit happened; `transaction` names it
     └── CommitPending            it is committed, and not yet seen everywhere; `transaction` names it
@@ -54,10 +65,12 @@ into its exception. Codes are never renamed: `CODES` is also the table of docs/e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 __all__ = [
     "CODES",
+    "AllBrokersFailed",
     "BadCredentials",
     "BadEntries",
     "BadName",
@@ -67,6 +80,7 @@ __all__ = [
     "BadTopic",
     "Blocked",
     "BodyTooLarge",
+    "Busy",
     "Cancelled",
     "CommitPending",
     "CommitUnknown",
@@ -79,10 +93,16 @@ __all__ = [
     "FairleadError",
     "HandlerFailed",
     "HeaderTooLarge",
+    "IntegrityError",
+    "KeyChanged",
     "LocalProtocolError",
+    "NameTaken",
     "NoDestination",
+    "NoDirectory",
+    "NoKey",
     "NoMessageManager",
     "NoReceiver",
+    "NoneAvailable",
     "NotAllowed",
     "OffsetGone",
     "OutOfOrder",
@@ -103,6 +123,9 @@ __all__ = [
     "TransactionAborted",
     "TransferFailed",
     "Unavailable",
+    "Undeliverable",
+    "UnknownBroker",
+    "UnknownCluster",
     "UnsupportedVersion",
     "WrongKind",
     "from_wire",
@@ -194,6 +217,16 @@ class ConnectionLost(Unavailable, ConnectionError):
     code = "connection-lost"
 
 
+class AllBrokersFailed(ConnectionLost):
+    """No broker of the cluster took the connection; `reasons` says of each broker why not."""
+
+    code = "all-brokers-failed"
+
+    def __init__(self, text: str = "", *, code: str | None = None, reasons: Mapping[str, str] | None = None) -> None:
+        super().__init__(text, code=code)
+        self.reasons = dict(reasons or {})
+
+
 class SlowClient(Unavailable):
     """Too much was waiting for this client to read it."""
 
@@ -222,6 +255,24 @@ class StoreFull(Unavailable):
     """There is no room left on stable storage."""
 
     code = "store-full"
+
+
+class NoneAvailable(Unavailable):
+    """No broker of the cluster can take another connection: full, draining, without a sign of life, or just failed."""
+
+    code = "none-available"
+
+
+class Busy(Unavailable):
+    """A synchronous connection waits for an answer; wait for it, use another connection, or say `when_busy="queue"`."""
+
+    code = "busy"
+
+
+class NoDirectory(Unavailable):
+    """Directory unreachable: no server of it answers, or none of them is with the majority that may change it."""
+
+    code = "no-directory"
 
 
 class ShuttingDown(Unavailable):
@@ -371,6 +422,30 @@ class StageMissing(Refused):
     code = "stage-missing"
 
 
+class Undeliverable(Refused):
+    """The directory knows no application of this name, so nothing was sent. Is the name right? Is it connected?"""
+
+    code = "undeliverable"
+
+
+class UnknownCluster(Refused):
+    """The directory has no cluster of this name, or it has no brokers; nothing was tried."""
+
+    code = "unknown-cluster"
+
+
+class UnknownBroker(Refused):
+    """The directory has no broker of this name."""
+
+    code = "unknown-broker"
+
+
+class NameTaken(Refused):
+    """Another server has this name in the directory and renews its lease: choose another, or stop that one."""
+
+    code = "name-taken"
+
+
 class HandlerFailed(FairleadError):
     """The receiver's own code failed while it answered; the text is what it said."""
 
@@ -399,6 +474,24 @@ class TransferFailed(FairleadError):
     """A very large message did not come through whole."""
 
     code = "transfer-failed"
+
+
+class IntegrityError(FairleadError):
+    """A sealed message is not as its sender sealed it: something of it was changed on the way."""
+
+    code = "integrity"
+
+
+class NoKey(FairleadError):
+    """The key that is needed is not there, or is not known to be the right one; the text says what to do."""
+
+    code = "no-key"
+
+
+class KeyChanged(NoKey):
+    """An application has another key than the one that is pinned for it, and that one has not signed it."""
+
+    code = "key-changed"
 
 
 class TransactionAborted(FairleadError):
@@ -501,6 +594,19 @@ CODES: dict[str, Entry] = {
     ),
     "commit-pending": Entry(CommitPending, "The transaction is committed; some of it is not visible everywhere yet."),
     "transfer-failed": Entry(TransferFailed, "A very large message did not come through whole; the text says why."),
+    # About the directory.
+    "no-directory": Entry(
+        NoDirectory, "Directory unreachable: no server of it answers, or none that may change it; try again."
+    ),
+    "all-brokers-failed": Entry(
+        AllBrokersFailed, "No broker of the cluster took the connection in time; the text names each with its reason."
+    ),
+    "busy": Entry(Busy, "The synchronous connection still waits for the answer to its last call."),
+    "undeliverable": Entry(Undeliverable, "The directory knows no application of this name; nothing was sent."),
+    "unknown-cluster": Entry(UnknownCluster, "The directory has no cluster of this name, or it has no brokers."),
+    "none-available": Entry(NoneAvailable, "No broker of the cluster can take another connection at the moment."),
+    "unknown-broker": Entry(UnknownBroker, "The directory has no broker of this name; say `put_broker` first."),
+    "name-taken": Entry(NameTaken, "Another server that lives has this name; choose another, or stop that one."),
     # About the server.
     "shutting-down": Entry(ShuttingDown, "The server is being stopped.", closes=True),
     "manager-lost": Entry(ConnectionLost, "The connection manager of this connection is gone; connect again.", True),
@@ -512,6 +618,9 @@ CODES: dict[str, Entry] = {
     "refused": Entry(Refused, "The server said no, and will say so again."),
     "bad-config": Entry(ConfigError, "The configuration cannot be used as it stands."),
     "transaction-aborted": Entry(TransactionAborted, "All of the transaction's work is undone."),
+    "integrity": Entry(IntegrityError, "A sealed message was changed on the way; it is not delivered."),
+    "no-key": Entry(NoKey, "The key that is needed is not in the keyring; the text says which, and what to do."),
+    "key-changed": Entry(KeyChanged, "Another key than the pinned one, and not signed by it; ask its owner."),
 }
 
 

@@ -1,0 +1,1 @@
+"""Sealed bodies: see docs/sealing.md."""
