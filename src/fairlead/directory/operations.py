@@ -22,18 +22,18 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PutBroker(Struct, frozen=True, forbid_unknown_fields=True):
-    """Make or change the row of a broker, and begin its lease (DIR-31, DIR-33). Answer: `{}`."""
+    """Make or change the row of a broker, and begin its lease (DIR-31, DIR-33). Answer: `{lease_s}`."""
 
     broker: Broker
     clusters: tuple[str, ...] | None = None  # join exactly these (those it has stay where they are); None: as they are
 
 
 class Renew(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Renew the lease (DIR-22). Answer: `{known, links, move}`.
+    """Renew the lease (DIR-22). Answer: `{known, links, move, close, lease_s}`.
 
     `known` false: say `put_broker` and `restate`. `links`: digest of the rows the directory has for it (see
     `links_digest`); if it is another one than the broker's own, `restate`. `move`: identities of links that should
-    gently go elsewhere (rebalance).
+    gently go elsewhere (rebalance). `close`: identities of links to close, since their application was deregistered.
     """
 
     name: str
@@ -44,12 +44,15 @@ class Renew(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Restate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All links of a broker, as they are: rows that are missing come, those not named go (DIR-21).
 
-    Answer: `{labels: {identity: label}}`.
+    A command has at most 64 KiB: many links are restated in pieces by the order of their identities, each of them all
+    that are above `above` and not above `upto`; rows outside that stay. Answer: `{labels: {identity: label}}`.
     """
 
     name: str
     identity: str
     links: tuple[tuple[str, AppKind, Link], ...]  # application, how it is registered, row
+    above: str = ""  # identities; empty: from the first
+    upto: str = ""  # empty: to the last
 
 
 class RemoveBroker(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,11 +73,14 @@ class LeaveCluster(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetCluster(Struct, frozen=True, forbid_unknown_fields=True):
-    """How brokers of the cluster are chosen; `cluster` empty: of those that say nothing (DIR-54)."""
+    """How brokers of the cluster are chosen; `cluster` empty: of those that say nothing (DIR-54).
+
+    None: that stays as it is; `default`: it says nothing any more.
+    """
 
     cluster: str = ""
-    heuristic: Heuristic | None = None
-    rule: Rule | None = None
+    heuristic: Heuristic | Literal["default"] | None = None
+    rule: Rule | Literal["default"] | None = None
 
 
 class RegisterApp(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

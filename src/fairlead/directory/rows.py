@@ -60,6 +60,7 @@ class Application(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: AppKind
     user: str = ""
     broker: str = ""  # static: where messages wait for it while it is away
+    broker_missing: bool = False  # that broker was removed (DIR-18)
     last: int = 0  # number of the newest label
     links: tuple[Link, ...] = ()
     keys: tuple[dict[str, str], ...] = ()  # published public keys, signed by the application (DIR-80)
