@@ -22,6 +22,7 @@ from fairlead.errors import (
     BadParameter,
     Blocked,
     ConnectionLost,
+    DestinationDeleted,
     FairleadError,
     NoDestination,
     NoMessageManager,
@@ -447,6 +448,24 @@ def test_consuming_over_a_cut_line_misses_nothing_and_marks_what_comes_again(cut
     assert [body for body, again in seen if not again] == sorted({body for body, again in seen if not again}, key=int)
     assert len(seen) == 12, "what was acknowledged is not shown twice, whatever the server heard of it"
     assert world.server.destinations["orders"].bodies == []
+
+
+def test_a_queue_deleted_and_made_again_while_the_line_was_lost_does_not_get_old_acknowledgements() -> None:
+    """Nor does one of the same name at another server, to which the connection has gone: the numbers are the same."""
+    world = World()
+    consumer = consumer_of(fill(world, b"old"), prefetch=4)
+    world.pump()
+    (message,) = consumer.take(1)
+    world.server.sessions.clear()
+    del world.server.destinations["orders"]
+    world.cut()
+    consumer.acknowledge(message, 0)
+    fill(world, b"new")
+    world.pump()
+    assert isinstance(consumer.error, DestinationDeleted)
+    anew = consumer_of(world.road.session("individual"))
+    world.pump()
+    assert [one.body for one in anew.take(5)] == [b"new"]
 
 
 @pytest.mark.requirement("CLU-126")

@@ -192,6 +192,18 @@ class TestDestinations:
         manager.crash()
         assert manager.core.find("q") is None
 
+    def test_one_that_is_used_is_not_deleted_as_unused(self, manager: Manager) -> None:
+        order(manager, "create", destination="q")
+        client, session = fill(manager, "q", b"a")
+        with pytest.raises(Failed, match="unavailable"):
+            order(manager, "delete", destination="q", unused=True)
+        order(manager, "purge", destination="q")
+        consumer = consume(client, session, "q")
+        with pytest.raises(Failed, match="unavailable"):
+            order(manager, "delete", destination="q", unused=True)
+        client.do("end", handle=consumer)
+        assert order(manager, "delete", destination="q", unused=True) == {"messages": 0}
+
     @pytest.mark.requirement("CLU-184")
     def test_parameters_last_and_have_a_revision(self, manager: Manager) -> None:
         order(manager, "create", destination="q")

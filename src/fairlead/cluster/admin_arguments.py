@@ -29,6 +29,10 @@ class One(Struct, kw_only=True):
     destination: Name
 
 
+class Delete(One, kw_only=True):
+    unused: bool = False  # only if it has no messages and no consumers
+
+
 class Create(One, kw_only=True):
     kind: Literal["queue", "topic"] = "queue"
     parameters: dict[str, Any] = {}

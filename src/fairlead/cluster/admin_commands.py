@@ -16,6 +16,7 @@ from fairlead.cluster.admin_arguments import (
     Browse,
     CancelSchedule,
     Create,
+    Delete,
     Drop,
     Listing,
     Message,
@@ -51,7 +52,7 @@ def register(admin: Admin, core: Core) -> None:
         ("destinations", Listing, False),
         ("destination", One, False),
         ("create", Create, True),
-        ("delete", One, True),
+        ("delete", Delete, True),
         ("purge", Purge, True),
         ("browse", Browse, False),
         ("message", Message, False),
@@ -239,14 +240,16 @@ class Commands:
         made = self._core.create(asked.destination, kind_of(asked.kind), parameters_of(asked.parameters))
         return {"id": made.id.hex(), "number": made.number, "existed": existed}
 
-    def delete(self, asked: One) -> dict[str, Any]:
-        """Delete a queue or topic with its messages; its consumers and producers are told."""
+    def delete(self, asked: Delete) -> dict[str, Any]:
+        """Delete a queue or topic with its messages, or only if it is unused; its consumers and producers are told."""
         one = self._find(asked.destination)
         if one.name.startswith("_"):
             raise NotAllowed(f"{one.name!r} is one of the server's own and stays.")
         if one.parts.has_prepared:
             raise Unavailable(f"{one.name!r} has a part in a commit across groups that is not decided yet.")
         messages = one.depth
+        if asked.unused and (messages or one.facts()["consumers"]):
+            raise Unavailable(f"{one.name!r} is in use: {messages} messages, {one.facts()['consumers']} consumers.")
         self._core.delete(one, "It was deleted by an administrator.")
         return {"messages": messages}
 

@@ -20,6 +20,7 @@ from fairlead.cluster.decisions import Decisions
 from fairlead.cluster.demux import Frame
 from fairlead.cluster.destination import Destination
 from fairlead.cluster.destination_manager import POSTED, DestinationManager
+from fairlead.cluster.directory_keeping import DirectoryKeeping
 from fairlead.cluster.dispatchers import Dispatchers
 from fairlead.cluster.flow import Flow
 from fairlead.cluster.names import (
@@ -28,7 +29,7 @@ from fairlead.cluster.names import (
     Names,
 )
 from fairlead.cluster.options import AT_START, Options
-from fairlead.cluster.outgoing import Link, chunked, encode_json
+from fairlead.cluster.outgoing import Link, chunked, chunks_of, encode_json
 from fairlead.cluster.own_sends import OwnSends
 from fairlead.cluster.parameters import Kind, Parameters
 from fairlead.cluster.parties import Consumer, Line, Producer, Session
@@ -142,6 +143,7 @@ class Core:
         self.admin: Admin = Admin(self)
         self.stages: Stages = Stages(self)
         self.bulk = Bulk(self, reader)
+        self.directory = DirectoryKeeping(self)
         self.sessions.commands.update(self.bulk.commands)
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._action_number = 0
@@ -155,6 +157,7 @@ class Core:
         kept = {name: getattr(self.settings, name) for name in AT_START}
         self.settings = replace(settings, **kept)
         self.tasks.marks = _marks_of(self.settings)
+        self.directory.configure()
 
     # --- Port: records --------------------------------------------------------------------------------------------
     def append(self, kind: int, head: Bytes, payload: Bytes = b"") -> tuple[int, int]:
@@ -264,6 +267,11 @@ class Core:
     # --- Host: to the clients -------------------------------------------------------------------------------------
     def answer(self, line: Line, number: int, facts: Mapping[str, Any]) -> None:
         self.send(line, durable.KIND_ANSWER, number=number, body=encode_json(facts))
+
+    def answer_long(self, line: Line, number: int, body: bytes) -> None:
+        """An ANSWER of any length, in as many frames as it takes."""
+        for flags, piece in chunks_of(body):
+            self.send(line, durable.KIND_ANSWER, number=number, flags=flags, body=piece)
 
     def error(self, line: Line, number: int, code: str, text: str) -> None:
         link = self.links.get(line.link)

@@ -184,7 +184,8 @@ class Dispatchers:
         elif do in ("full", "room"):
             core.bulk.scans.on_full(line, is_full=do == "full")
         else:
-            core.tasks.put(core.session_task, frame[10] - frame[7], line, core.command, line, frame[4], request)
+            command = core.directory.on_command if do == "directory" else core.command
+            core.tasks.put(core.session_task, frame[10] - frame[7], line, command, line, frame[4], request)
 
     def _publish(self, link: Link, line: Line, view: memoryview, frame: Frame) -> None:
         _, _, _, _, _, _, _, topic, headers, body, end = frame

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from fairlead.cluster.directory_keeping import Values
 
 MIB = 1 << 20
 
@@ -30,11 +33,13 @@ class Options:
     stage_retention_s: float = 86_400.0
     cache_bytes: int = 32 * MIB
     pool_threads: int = 0
+    directory: Values | None = None  # the section [directory], where it may be kept here
 
     @classmethod
-    def of(cls, settings: object) -> Options:
+    def of(cls, settings: object, directory: Values | None = None) -> Options:
         """The values of a settings section that has (some of) these names."""
-        return cls(**{one.name: getattr(settings, one.name) for one in fields(cls) if hasattr(settings, one.name)})
+        found = {one.name: getattr(settings, one.name) for one in fields(cls) if hasattr(settings, one.name)}
+        return cls(**found, directory=directory)
 
 
 AT_START: Final = ("segment_bytes", "flush_wait_ms", "sync", "cache_bytes", "pool_threads")

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.cluster.parties import Line
 from fairlead.cluster.port import Bytes
-from fairlead.wire.durable import CHUNK, ENVELOPE
+from fairlead.wire.durable import CHUNK, ENVELOPE, FLAG_MORE
 from fairlead.wire.kinds import FRAGMENT_BYTES_MAX, HEAD_BYTES, KIND_ERROR
 
 HIGH_BYTES: Final = 64 << 20
@@ -115,6 +115,15 @@ class Link:
             self.is_full = False
             return True
         return False
+
+
+def chunks_of(body: bytes, most: int = FRAGMENT_BYTES_MAX) -> Iterator[tuple[int, bytes]]:
+    """The body of an ANSWER of any length in pieces that fit into frames, each with its flags."""
+    first = 0
+    while len(body) - first > most:
+        yield FLAG_MORE, body[first : first + most]
+        first += most
+    yield 0, body[first:] if first else body
 
 
 def chunked(pieces: Sequence[Bytes], most: int = FRAGMENT_BYTES_MAX) -> Iterator[tuple[list[Bytes], int]]:

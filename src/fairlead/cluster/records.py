@@ -35,6 +35,7 @@ STAGE: Final = 23  # JSON {do: open, drop, forget, ids, …}: of stages and sink
 PUBLISH: Final = 24  # PUBLISH_RECORD + items + JSON: a batch of a query, its stages became visible, all of them
 PREPARE: Final = 25  # PREPARE_RECORD + items + JSON: a transaction across groups is ready, and waits for the word
 DECIDED: Final = 26  # JSON {rolled_back: id} or {complete: [id]}: of transactions across groups, known by their ids
+DIRECTORY: Final = 27  # JSON: a change of the directory's tables (directory/tables.py)
 PRODUCER: Final = 20  # JSON {session, numbers: {destination number: last accepted send number}}; from compaction
 
 STORE_RECORD: Final = struct.Struct("<IIQI20sQQIIQQ20sI")

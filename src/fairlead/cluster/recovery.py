@@ -96,7 +96,7 @@ class Recovery:
         self._tails: dict[int, bytes] = {}  # entries of indexes that were added during the checkpoint
         self._hidden: dict[bytes, set[int]] = {}  # session -> destinations in which a transaction of it may be open
         self._names = self._sessions = self._transactions = self._transfers = self._admin = self._stages = 0
-        self._decisions = 0
+        self._decisions = self._directory = 0
         self.epoch = 0
         self.start = 0
         self.records = 0
@@ -137,6 +137,9 @@ class Recovery:
         if b"stages" in found:  # not in checkpoints of older versions
             self._stages, state = _opened(found[b"stages"])
             core.stages.restore(state)
+        if b"directory" in found:  # not in checkpoints of older versions
+            self._directory, state = _opened(found[b"directory"])
+            core.directory.restore(state)
 
     def place(self, rows: Iterable[Row]) -> None:
         """Where the messages are of which the checkpoint tells: the journal knows, up to where the checkpoint began."""
@@ -187,6 +190,8 @@ class Recovery:
             core.transfers.apply(body)
         elif kind == records.CONFIG and index > self._admin:
             core.admin.apply(body)
+        elif kind == records.DIRECTORY and index > self._directory:
+            core.directory.apply(body)
         elif kind == records.STAGE and index > self._stages:
             core.stages.apply(index, body)
         elif kind == records.PUBLISH and index > self._stages:
@@ -255,6 +260,7 @@ class Recovery:
         core.transactions.recovered()
         core.decisions.recovered()
         core.transfers.recovered()
+        core.directory.began()
         for destination in list(core.names.destinations.values()):
             destination.recovered()
 
@@ -279,6 +285,7 @@ class Checkpoint:
         yield b"transactions", core.transactions.snapshot()
         yield b"transfers", core.transfers.snapshot()
         yield b"admin", core.admin.snapshot()
+        yield b"directory", core.directory.snapshot()
         yield b"decisions", core.decisions.snapshot()  # before the destinations, as stages
         yield b"stages", core.stages.snapshot()  # before the destinations: they know of every batch that it knows
         for number, since in self._nexts.items():

@@ -121,6 +121,12 @@ def users_path(config: Config) -> Path | None:
     return usual if usual.is_file() else None
 
 
+def is_broker(config: Config) -> bool:
+    """Is this server known to a directory, or to its own, as one that applications may connect to?"""
+    settings = config.directory
+    return bool(settings.servers or (settings.serve and settings.name))
+
+
 def anonymous_allowed(config: Config) -> bool:
     """May a client connect without a name?"""
     if config.security.allow_anonymous is None:

@@ -440,6 +440,14 @@ class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool | None,
         Meta(description="May a client connect without a name? When not set: only if there is no users file."),
     ] = None
+    plain_passwords: Annotated[
+        Literal["local", "allow", "never"],
+        Meta(
+            description="From where a password is taken without TLS, so that whoever is on the way can read it. "
+            "`local`: from this host only (with `[server] insecure`: from everywhere); `allow`: from everywhere; "
+            "`never`: not even from this host."
+        ),
+    ] = "local"
     duplicate_instance: Annotated[
         Literal["allow", "refuse"],
         Meta(
@@ -593,6 +601,102 @@ class Tunnel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 15.0
 
 
+class Directory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Brokers and applications by name: this server keeps them, or is one of the brokers (docs/directory.md)."""
+
+    serve: Annotated[
+        bool,
+        Meta(
+            description="Keep the directory here: brokers and clients ask this server. In a cluster the group named "
+            "`directory` keeps it, or the first one."
+        ),
+    ] = False
+    servers: Annotated[
+        str,
+        Meta(
+            description="Where the directory is that knows this server as a broker: "
+            "`fairlead+directory://HOST:7402,HOST:7402`. Empty: this server itself if it serves one and has a `name`, "
+            "else none."
+        ),
+    ] = ""
+    name: Annotated[
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9._-]{0,128}$",
+            description="Name of this server in the directory, unique among all that live. Empty: the name of the "
+            "host.",
+        ),
+    ] = ""
+    clusters: Annotated[
+        list[str],
+        Meta(
+            description="Clusters this server joins when it starts. Those it has joined otherwise it stays in only if "
+            "none are named here."
+        ),
+    ] = msgspec.field(default_factory=list)
+    user: Annotated[
+        str,
+        Meta(description="As whom this server speaks to the directory; it needs the right `serve _BROKER.NAME` there."),
+    ] = ""
+    password_file: Annotated[
+        str, Meta(description="File with the password of that user, readable by its owner only.")
+    ] = ""
+    advertise: Annotated[
+        str,
+        Meta(
+            description="HOST:PORT under which clients reach this server, where it is not what it listens on: behind "
+            "address translation, or when it listens on all interfaces."
+        ),
+    ] = ""
+    limit: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Connections of applications this server takes, over all clusters; more are refused as `full` "
+            "and the directory chooses others. 0: none at all.",
+        ),
+    ] = 2000
+    lease_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Of the directory: a broker that has not renewed for so long counts as dead. Brokers renew "
+            "three times as often. Lower finds dead ones sooner, and takes pauses for deaths.",
+        ),
+    ] = 15.0
+    reserve_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Of the directory: how long a broker it chose counts as one connection fuller while nobody "
+            "reports that it was opened.",
+        ),
+    ] = 10.0
+    suspect_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Of the directory: how long a broker is passed over that two clients could not reach within "
+            "this time.",
+        ),
+    ] = 10.0
+    heuristic: Annotated[
+        Literal["centralised", "decentralised", "auto"],
+        Meta(
+            description="Of the directory: who chooses the broker, where neither cluster nor client say so. "
+            "`centralised`: the directory, exactly even. `decentralised`: each client from its copy, without asking. "
+            "`auto`: the directory while it answers quickly."
+        ),
+    ] = "auto"
+    rule: Annotated[
+        Literal["rotation", "least_connections"],
+        Meta(
+            description="Of the directory: how a broker is chosen, where the cluster does not say so. "
+            "`least_connections` repairs what closed connections left uneven."
+        ),
+    ] = "rotation"
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -616,6 +720,7 @@ class Config(Struct, frozen=True, kw_only=True):
     log: Log = Log()
     links: Links = Links()
     tunnel: Tunnel = Tunnel()
+    directory: Directory = Directory()
     destinations: dict[str, Destination] = {}
     agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
@@ -632,6 +737,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "log": Log,
     "links": Links,
     "tunnel": Tunnel,
+    "directory": Directory,
 }
 
 

@@ -18,7 +18,7 @@ from fairlead.errors import Unavailable
 from fairlead.runtime import admin
 from fairlead.store.edge.segment import remove_directory, tmpfs_directory
 
-START_S = 20.0
+START_S = 60.0
 
 
 class Server:

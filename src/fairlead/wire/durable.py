@@ -26,6 +26,7 @@ KIND_DATA: Final = 0x74  # number: consumer, correlation: order, peer: offset; f
 KIND_NOTICE: Final = 0x75  # JSON {"event": …}
 KIND_COLUMNS: Final = 0x76  # number: scan, correlation: batch (from 1), peer: offset in it; flag LAST: the batch ends
 
+FLAG_MORE: Final = 0x40  # ANSWER: the next ANSWER of this number goes on with it
 FLAG_PATIENT: Final = 0x20  # SETTLE: nobody waits for the answer, so it may be written with what comes next
 
 KIND_DURABLE_FIRST: Final = 0x60

@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.broker.answers import FIXED, error_frame, frame
 from fairlead.broker.edge.engine import Traffic
+from fairlead.directory.rights import granted, is_read
 from fairlead.runtime.rundir import short_path
 from fairlead.security.rules import Action, Rules
 from fairlead.wire.durable import KIND_ANSWER, KIND_COMMAND, KIND_NOTICE
@@ -45,8 +46,10 @@ COMMANDS: Final[dict[str, Action | None]] = {
     **dict.fromkeys(("cursor-open", "cursor-reserve", "cursor-commit", "cursor-release"), "consume"),
     "stage": "send",
     **dict.fromkeys(("publish", "abandon")),
+    "directory": None,  # who may what: directory/rights.py
 }
 WELL_KNOWN: Final = [("_ADMIN", "topic", ""), ("_LOG", "topic", ""), ("_DMQ", "queue", "")]  # until we are told
+_encode = msgspec.json.Encoder().encode
 GRANTED_MAX: Final = 10_000  # remembered per connection, for the time when rights are withdrawn
 
 
@@ -185,6 +188,9 @@ class Road:
         if not isinstance(do, str) or do not in COMMANDS:
             self._refuse(member, number, correlation, "bad-request", f"There is no command {str(do)[:40]!r}.")
             return
+        if do == "directory":
+            self._directory(member, number, correlation, request)
+            return
         if not self.up:
             self._refuse(member, number, correlation, "no-message-manager", "")
             return
@@ -204,10 +210,18 @@ class Road:
                 return
             if not destination.startswith(TEMPORARY) and len(member.granted) < GRANTED_MAX:
                 member.granted.add((wanted, destination))
-        body = msgspec.json.encode(request)
-        passed = frame(KIND_COMMAND, body=body, number=number, correlation=correlation)
-        if not self._traffic.forward(index, member.uid, passed):
-            self._refuse(member, number, correlation, "no-message-manager", "")
+        self._pass_on(member, number, correlation, request, "no-message-manager")
+
+    def _directory(self, member: Member, number: int, correlation: int, request: dict[str, Any]) -> None:
+        """An operation of the directory: reads are for everybody, changes for whoever has a right on what they name."""
+        request["may"] = [] if is_read(request.get("op")) else granted(self._rules, member.user, request)
+        self._pass_on(member, number, correlation, request, "no-directory")
+
+    def _pass_on(self, member: Member, number: int, correlation: int, request: dict[str, Any], without: str) -> None:
+        """To the message manager; `without` one, that error."""
+        passed = frame(KIND_COMMAND, body=_encode(request), number=number, correlation=correlation)
+        if not self.up or not self._traffic.forward(member.index, member.uid, passed):
+            self._refuse(member, number, correlation, without, "")
 
     def _rights(self, member: Member, destination: str) -> list[Action]:
         if destination.startswith(TEMPORARY):

@@ -112,6 +112,15 @@ class Courier:
             self.road.missed()
         return await limited(future, timeout)
 
+    async def ask_once(self, do: str, fields: dict[str, Any], timeout: float | None = None) -> Facts:
+        """A command for whoever has the line; ConnectionLost if that is lost before the answer."""
+        future, told = self.reply()
+        self.road.ask(Command(do, fields, told, on_loss="fail", apart=True))
+        try:
+            return await limited(future, timeout)
+        finally:
+            future.cancel()  # whoever gave up does not want to hear of it later
+
 
 async def limited(future: asyncio.Future[T], timeout: float | None) -> T:
     """Wait, but not longer than this; what was asked may still happen."""

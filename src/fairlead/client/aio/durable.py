@@ -12,6 +12,7 @@ from fairlead.client.aio.courier import Courier, limited
 from fairlead.client.aio.destinations import Queue, Topic
 from fairlead.client.aio.sessions import Session
 from fairlead.client.aio.transactions import Transaction
+from fairlead.client.durable.commands import Facts
 from fairlead.client.durable.commit import ask_outcome
 from fairlead.errors import TransactionAborted
 
@@ -114,6 +115,10 @@ class DurableConnection:
         future, told = self.courier.reply()
         ask_outcome(self.courier.road, transaction, told)
         return str((await limited(future, timeout))["outcome"])
+
+    async def _ask_directory(self, op: str, arguments: Mapping[str, Any], timeout: float | None = None) -> Facts:
+        """One operation of the directory this server keeps (directory/operations.py); it is not asked again."""
+        return await self.courier.ask_once("directory", {"op": op, **arguments}, timeout)
 
     async def stop(self) -> None:
         """No deliveries from queues and topics until `start`; returns when running listeners have finished."""

@@ -48,6 +48,7 @@ class Command:
     of_session: bool = False  # it names its session; otherwise a handle of it
     refusals: int = 0  # how often it was answered that nobody is there
     is_over: bool = False
+    apart: bool = False  # of no session and no group: whoever has the line answers, message manager or none
 
     def encode(self) -> bytes:
         fields = {"do": self.do, **self.fields}

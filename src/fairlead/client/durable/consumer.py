@@ -122,6 +122,11 @@ class DurableConsumer:
         held = ranges(sorted({*self.held(), *self.main.settlements.unsaid()}))
         return [(item.first, item.beyond) for item in held[:HOLDS_MAX]]
 
+    def is_of_another(self, facts: Facts) -> bool:
+        """Is what was opened again not the destination of before? Its order numbers would mean other messages."""
+        known, found = self.main.destination_id, str(facts.get("destination_id") or "")
+        return self.is_open and "joined" not in facts and bool(known and found) and known != found
+
     def on_open(self, facts: Facts) -> None:
         self.is_opening = False
         self.handle = int(facts["consumer"])

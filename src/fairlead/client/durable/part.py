@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.client.durable.commands import Command, Facts, Reply, moot
 from fairlead.client.durable.places import is_misplaced
 from fairlead.client.durable.producer import Producer
-from fairlead.errors import ConnectionLost, FairleadError, NoMessageManager, SessionLost
+from fairlead.errors import ConnectionLost, DestinationDeleted, FairleadError, NoMessageManager, SessionLost
 
 if TYPE_CHECKING:
     from fairlead.client.durable.consumer import DurableConsumer
@@ -334,6 +334,9 @@ class Part:
             elif error is not None:
                 if not self._misplaced(consumer, error):
                     consumer.fail(error)
+            elif consumer.is_of_another(facts):
+                self.road.ask(Command("end", {"handle": facts["consumer"]}, moot, part=self, on_loss="moot"))
+                consumer.fail(DestinationDeleted(f"{consumer.destination!r} is another one than it was: open it anew."))
             else:
                 self.road.handles[int(facts["consumer"])] = consumer
                 consumer.on_open(facts)

@@ -79,6 +79,7 @@ class Road:
         self._wake = wake
         self._write = write
         self._commands: dict[int, Command] = {}
+        self._answers: dict[int, list[bytes]] = {}  # of which more is to come
         self._waiting: list[Command] = []  # for a line
         self._dirty: dict[Flushed, None] = {}
         self._late: dict[int, list[bytes]] = {}
@@ -160,6 +161,8 @@ class Road:
     def _can_ask(self, command: Command) -> bool:
         if command.part is not None:
             return command.part.group.is_live
+        if command.apart:
+            return self.connected
         return self.is_live or (self.connected and not self.is_known and command.do == "locate")
 
     def _on_no_line(self, command: Command) -> None:
@@ -218,6 +221,7 @@ class Road:
         """The line is gone, and with it everything that was under way on it."""
         self.connected = False
         self._late.clear()
+        self._answers.clear()
         self.opening = 0
         self.handles.clear()
         self._dirty.clear()
@@ -262,6 +266,8 @@ class Road:
     def _was_for(self, command: Command, group: Group) -> bool:
         if command.part is not None:
             return command.part.group is group
+        if command.apart:
+            return False
         return not self.is_cluster or command.on_loss == "again"
 
     def on_given_up(self, group: Group, error: Exception) -> None:
@@ -313,7 +319,7 @@ class Road:
                 if isinstance(party, DurableConsumer):
                     party.on_data(message.correlation, message.sender, message.flags, message.body)
             elif kind == durable.KIND_ANSWER:
-                self._on_answer(message.number, message.body)
+                self._on_answer(message.number, message.flags, message.body)
             elif kind == durable.KIND_NOTICE:
                 self._on_notice(facts_of(message.body))
 
@@ -368,11 +374,17 @@ class Road:
         if command.do == "consume" and self.opening:
             self.opening -= 1
 
-    def _on_answer(self, number: int, body: bytes) -> None:
+    def _on_answer(self, number: int, flags: int, body: bytes) -> None:
+        if flags & durable.FLAG_MORE:
+            if number in self._commands:
+                self._answers.setdefault(number, []).append(body)
+            return
+        if self._answers and (before := self._answers.pop(number, None)):
+            body = b"".join((*before, body))
         command = self._commands.pop(number, None)
         if command is not None:
             group = self.first if command.part is None else command.part.group
-            if group.is_missing:
+            if group.is_missing and not command.apart:
                 group.reached()
             self._answered(command)
             self._reply(command, facts_of(body), None)

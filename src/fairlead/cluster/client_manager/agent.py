@@ -16,6 +16,7 @@ from fairlead.cluster.client_manager.commands import Commands
 from fairlead.cluster.client_manager.commits import Commits
 from fairlead.cluster.client_manager.coordinator import Coordinator
 from fairlead.cluster.client_manager.directory import Directory
+from fairlead.cluster.client_manager.directory_road import DirectoryRoad
 from fairlead.cluster.client_manager.greetings import Greetings
 from fairlead.cluster.client_manager.group_link import GroupLink, Sender
 from fairlead.cluster.client_manager.link_head import FULL, ROOM, SLOTS
@@ -45,6 +46,7 @@ class Agent:
         now_s: float,
         *,
         say: Callable[[str, str], None] = lambda level, text: None,
+        directory_group: str = "",
     ) -> None:
         self.node = node
         self.now_s = now_s
@@ -57,6 +59,7 @@ class Agent:
         self.greetings = Greetings(self, now_s)
         self.links = Links(self)
         self.questions = Questions()
+        self.directory_road = DirectoryRoad(self, directory_group)
         self.commands = Commands(self)
         self.commits = Commits(self, coordinator)
         self.administration = Administration(self)
@@ -150,6 +153,7 @@ class Agent:
         for connection in connections:
             self.commits.on_gone(link, connection)
         link.connections.clear()
+        self.directory_road.on_gone(link.slot)
         self.links.forget_sessions(connections)
         self.questions.give_up(lambda _, slot, uid, until_s: slot == link.slot, AWAY)
         self.greetings.on_lost(link)
@@ -225,6 +229,7 @@ class Agent:
                 self.put(link.slot, group, whole)
         self.commits.on_gone(link, connection)
         self.questions.give_up(lambda _, slot, its, until_s: (slot, its) == (link.slot, uid), AWAY)
+        self.directory_road.on_gone(link.slot, uid)
         self.links.forget_sessions((connection,))
 
     def has_room(self, link: ManagerLink) -> None:
@@ -259,6 +264,7 @@ class Agent:
         self.greetings.greet()
         self.questions.give_up(lambda group, slot, uid, until_s: until_s <= now_s, Reply(None, "timeout"))
         self.commits.tick()
+        self.directory_road.tick()
         self.flush()
 
     def facts(self) -> dict[str, Any]:
@@ -284,4 +290,5 @@ class Agent:
             "bytes_in": self.passed_in,
             "bytes_out": self.passed_out,
             "commits": self.commits.coordinator.facts(),
+            "directory": self.directory_road.facts(),
         }

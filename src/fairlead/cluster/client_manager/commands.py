@@ -63,6 +63,8 @@ class Commands:
                 self._agent.put(link.slot, group, whole)
         elif do == "session":
             self._session(link, connection, number, request, whole)
+        elif do == "directory":
+            self._agent.directory_road.take(link, connection, number, request, whole)
         elif do == "locate":
             self._locate(link, connection, number, request)
         elif do == "commit" and "parts" in request:

@@ -111,6 +111,7 @@ class Links:
             self._notify(group, "interrupted")
             self._end_sessions(group)
             self._agent.commits.on_lost(group.name)
+        self._agent.directory_road.on_lost(group)
         self._agent.questions.give_up(lambda index, slot, uid, until_s: index == group.index, AWAY)
 
     def _notify(self, group: GroupLink, event: str) -> None:
@@ -188,6 +189,7 @@ class Links:
         """Does it answer a question of ours, or a `session`, whose answer we complete?"""
         uid, kind, number = frame[0], frame[2], frame[4]
         if kind in (KIND_ANSWER, KIND_ERROR):
+            self._agent.directory_road.answered(link.slot, uid, number)
             return number >= FIRST_NUMBER or (group.index, link.slot, uid, number) in self._sessions
         return uid == 0 and kind != KIND_PUBLISH  # about the link itself; publishes are for the manager
 

@@ -6,6 +6,17 @@ from fairlead.bus.port import View
 from fairlead.cluster.client_manager.group_link import Served
 
 
+def members_of(view: View, group: str) -> tuple[str, ...]:
+    """Nodes that have a copy of what a group keeps, those that were in sync when they last knew first."""
+    found = []
+    for name, peer in view.peers.items():
+        groups = peer.tag.get("groups")
+        facts = groups.get(group) if isinstance(groups, dict) else None
+        if isinstance(facts, dict) and facts.get("role") in ("primary", "backup"):
+            found.append((facts.get("sync") not in ("in-sync", "primary", "suspended"), peer.rank, name))
+    return tuple(name for _, _, name in sorted(found))
+
+
 def serving_of(view: View) -> dict[str, Served]:
     """Of two that say so, while one of them does not know better yet, the later epoch counts."""
     found: dict[str, Served] = {}

@@ -33,6 +33,11 @@ ELSEWHERE: Final = {
     ("settings.toml", "messages", "enabled"): "message managers are the nodes of kind `mm`",
     ("node.toml", "server", "data"): "say `data` at the top of node.toml",
     ("node.toml", "security", "users"): "users are the same on all nodes: they are `users` of settings.toml",
+    ("node.toml", "directory", "serve"): "whether a group keeps the directory stands in settings.toml",
+    **{
+        ("settings.toml", "directory", key): "it is of one server: say it in its node.toml"
+        for key in ("servers", "name", "clusters", "user", "password_file", "advertise", "limit")
+    },
 }
 
 
@@ -157,7 +162,7 @@ def _set(plain: dict[str, Any], name: str, value: Any) -> None:
         raise ConfigError(_stranger(section, "settings.toml"))
     if not dot:
         plain[section] = value
-    elif section != "messages":
+    elif section not in ("messages", "directory"):
         raise ConfigError(f"`{section}` has no parts; set it as a whole")
     else:
         plain[section] = plain.get(section, {}) | {key: value}

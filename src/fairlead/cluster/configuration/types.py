@@ -12,9 +12,22 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from fairlead.runtime.settings import Fairness, Limits, Links, Log, Messages, Requests, Security, Server, Store, Tunnel
+from fairlead.runtime.settings import (
+    Directory,
+    Fairness,
+    Limits,
+    Links,
+    Log,
+    Messages,
+    Requests,
+    Security,
+    Server,
+    Store,
+    Tunnel,
+)
 
 GROUPS_MAX: Final = 128  # the index of a group has seven bits in every number it hands out
+DIRECTORY_GROUP: Final = "directory"
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
 Kind = Literal["cm", "mm", "witness"]
@@ -147,6 +160,13 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Messages,
         Meta(description="The [messages] section of the server, for every message manager of the cluster."),
     ] = Messages()
+    directory: Annotated[
+        Directory,
+        Meta(
+            description="The [directory] section of the group that keeps the directory: `directory` if there is one of "
+            "that name, else the first. Only `serve` and what is said there to be of the directory counts here."
+        ),
+    ] = Directory()
     users: Annotated[
         str,
         Meta(
@@ -218,7 +238,19 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = Links()
     tunnel: Annotated[Tunnel, Meta(description="Of a `cm`: the section [tunnel].")] = Tunnel()
+    directory: Annotated[
+        Directory,
+        Meta(description="Of a `cm`: the section [directory], for it as a broker. Whether it keeps one stands above."),
+    ] = Directory()
     log: Annotated[Log, Meta(description="The section [log].")] = Log()
+
+
+def directory_group(settings: ClusterSettings) -> str:
+    """The group that keeps the directory; empty: nobody does."""
+    if not settings.directory.serve:
+        return ""
+    names = [group.name for group in settings.groups]
+    return DIRECTORY_GROUP if DIRECTORY_GROUP in names else names[0]
 
 
 def electorate(cluster: ClusterConfig, settings: ClusterSettings) -> list[str]:

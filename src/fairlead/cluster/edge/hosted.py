@@ -14,9 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.bus.port import View
+from fairlead.cluster.client_manager.directory_road import port_of as directory_port
 from fairlead.cluster.core import Core
 from fairlead.cluster.draining import Draining
 from fairlead.cluster.edge.bus_links import BusLinks
+from fairlead.cluster.edge.directory_copy import DirectoryCopy
 from fairlead.cluster.edge.engine import Engine, now_ms
 from fairlead.cluster.edge.member_home import MemberHome
 from fairlead.cluster.edge.member_store import MemberStore, Prepared
@@ -40,7 +42,7 @@ from fairlead.cluster.replication.messages import (
     encode,
 )
 from fairlead.cluster.replication.record import node_of, nodes_of
-from fairlead.errors import RemoteProtocolError, StoreFull, Unavailable
+from fairlead.errors import FairleadError, NoDirectory, RemoteProtocolError, StoreFull, Unavailable
 from fairlead.journal.faults import JournalDamaged, JournalFailed
 
 UPKEEP_S: Final = 0.2
@@ -53,6 +55,13 @@ IDLE_S: Final = 0.25
 STRANGE_S: Final = 10.0
 OF_MEMBERS: Final = Append | Stored | JoinAsk | Joined | FetchAsk | Fetched | TakeOver
 GIVERS: Final = (told.Role.IN_SYNC, told.Role.PRIMARY, told.Role.SUSPENDED)  # roles that may give their state
+
+
+class StaleRead(msgspec.Struct, frozen=True):
+    """What comes on `directory:GROUP`: a read of the directory, asked of whoever has a copy."""
+
+    number: int
+    request: dict[str, Any]
 
 
 class Hosted:
@@ -75,6 +84,8 @@ class Hosted:
         self._draining: Draining | None = None
         self._drained_s = 0.0  # then it is over, whatever they hold
         self._port, self._ballot_port, self._settle_port = f"member:{group}", f"ballot:{group}", f"settle:{group}"
+        self._directory_port = directory_port(group)
+        self._copy = DirectoryCopy(lambda: (self.store.core, self.store.log.inner))
         self._stepped_down = False  # the core still has what may be undone
         self._away = False  # its state is being built in a thread; for the group it is as if frozen
         self._later: list[Callable[[], None]] = []  # what happened meanwhile and must not be missed
@@ -119,6 +130,7 @@ class Hosted:
         bus.listen(self._port, self._on_message)
         bus.listen(self._ballot_port, self._on_message)
         bus.listen(self._settle_port, self._on_settle)
+        bus.listen(self._directory_port, self._on_directory)
         self._after()
 
     @property
@@ -217,6 +229,26 @@ class Hosted:
             return
         self.guard(lambda: self.store.core.decisions.on_settle(str(message.pop("group", "")), message))
 
+    def _on_directory(self, sender: str, data: memoryview) -> None:
+        """A client manager that sees no primary: what we know is told, and marked as stale (DIR-38)."""
+        if self.failed or self._away:
+            return  # it has given up soon
+        try:
+            question = msgspec.json.decode(data, type=StaleRead)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._is_strange(sender, f"about the directory: {error}")
+            return
+        said: dict[str, Any] = {"number": question.number}
+        self.store.core.now_ms = now_ms()
+        try:
+            said["answer"] = self._copy.answer(question.request)
+        except FairleadError as error:  # a journal that cannot be read is one too, and found out about elsewhere
+            said |= {"code": error.code, "text": error.text}
+        except Exception as error:  # a read for somebody else is no reason to end
+            self._say("error", f"a stale read of the directory failed: {error!r}")
+            said |= {"code": NoDirectory.code, "text": "This server cannot read its copy of the directory."}
+        self.around.bus.send(sender, self._directory_port, msgspec.json.encode(said))
+
     def _settle_send(self, group: str, message: dict[str, Any]) -> None:
         """To whoever serves that group now; it need not arrive."""
         data = msgspec.json.encode({**message, "group": self.group})
@@ -253,7 +285,7 @@ class Hosted:
 
         def configured() -> None:
             settings, member = self.around.settings, self.member
-            self.store.engine.configure(self.around.options)
+            self.store.engine.configure(self.around.options_of(self.group))
             member.settings = settings
             member.configure(peers, settings.min_copies, settings.strict_copies, self.around.clock_s())
 
@@ -541,6 +573,7 @@ class Hosted:
         self.around.bus.deaf(self._port)
         self.around.bus.deaf(self._ballot_port)
         self.around.bus.deaf(self._settle_port)
+        self.around.bus.deaf(self._directory_port)
 
     # --- What can be asked ----------------------------------------------------------------------------------------
     def tag(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class MessageManager(LinkedProcess[Wire]):
         super().__init__(control, data / "run" / socket_name(start.index), STOP_S)
         self._config = start.config
         self._managers = start.managers
-        self._options = Options.of(start.config.messages)
+        self._options = Options.of(start.config.messages, start.config.directory)
         self._home = data / f"mm-{start.index}"
         self._data = data
         segment = open_segment(

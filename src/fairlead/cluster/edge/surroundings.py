@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.bus.port import Bus
 from fairlead.cluster.edge.engine import Engine, Identity
@@ -35,13 +35,18 @@ class Surroundings:
     watch: Callable[[int, Callable[[], None]], None]
     forget: Callable[[int], None]
     clock_s: Callable[[], float] = time.monotonic
+    directory_group: str = ""  # which of them keeps the directory
     is_stopping: bool = False  # whoever stops leading now needs no state any more
+
+    def options_of(self, group: str) -> Options:
+        """The options of one of them."""
+        return self.options if group == self.directory_group else replace(self.options, directory=None)
 
     def engine(self, home: MemberHome, group: str, index: int) -> Engine:
         """The parts of one member's message manager."""
         return Engine(
             home.path,
-            self.options,
+            self.options_of(group),
             self.identity,
             self.workers,
             self.events,

@@ -22,7 +22,7 @@ from fairlead.cluster.configuration.edge.admin_port import AdminPort, settings_h
 from fairlead.cluster.configuration.edge.door import Door
 from fairlead.cluster.configuration.edge.files import NodeFiles
 from fairlead.cluster.configuration.edge.part import ConfigPart
-from fairlead.cluster.configuration.types import ClusterSettings, GroupSpec, hosted
+from fairlead.cluster.configuration.types import ClusterSettings, GroupSpec, directory_group, hosted
 from fairlead.cluster.edge.engine import faults_of
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.hosted import Hosted
@@ -121,7 +121,8 @@ class Node:
         plan = self.plan = Plan(self.plan.node, self.plan.cluster, settings)
         node = plan.node
         around = self._around = self._around or self._surroundings()
-        around.options, around.settings = Options.of(settings.messages), plan.member_settings()
+        around.options, around.settings = Options.of(settings.messages, settings.directory), plan.member_settings()
+        around.directory_group = directory_group(settings)
         for group in settings.groups:
             if node.vote and group.name not in self.votes:
                 vote = Vote(self.bus, group.name, self.book, around.settings, around.founding, around.clock_s)
@@ -146,7 +147,8 @@ class Node:
             workers=self.workers,
             events=self.events,
             identity=plan.identity(),
-            options=Options.of(plan.settings.messages),
+            options=Options.of(plan.settings.messages, plan.settings.directory),
+            directory_group=directory_group(plan.settings),
             settings=plan.member_settings(),
             founding=plan.founding(),
             faults=faults_of(plan.settings.messages.faults),

@@ -21,17 +21,18 @@ from fairlead.bus.port import View
 from fairlead.cluster.client_manager.agent import Agent
 from fairlead.cluster.client_manager.choke import Choke
 from fairlead.cluster.client_manager.coordinator import Coordinator
+from fairlead.cluster.client_manager.directory_road import port_of as directory_port
 from fairlead.cluster.client_manager.edge.manager_wire import ManagerWire
 from fairlead.cluster.client_manager.edge.names_file import NamesFile
 from fairlead.cluster.client_manager.link_head import port_of
 from fairlead.cluster.client_manager.placement import Group
-from fairlead.cluster.client_manager.serving import serving_of
+from fairlead.cluster.client_manager.serving import members_of, serving_of
 from fairlead.cluster.configuration.edge.admin_port import AdminPort, fault_handler, settings_handler
 from fairlead.cluster.configuration.edge.files import PATHS, NodeFiles
 from fairlead.cluster.configuration.edge.gathering import Facts, Reply
 from fairlead.cluster.configuration.edge.part import ConfigPart
 from fairlead.cluster.configuration.edge.users import ask_for_reload, spread_users
-from fairlead.cluster.configuration.types import ClusterSettings
+from fairlead.cluster.configuration.types import ClusterSettings, directory_group
 from fairlead.cluster.edge.linked import LinkedProcess
 from fairlead.cluster.edge.vote import Vote, VoteBook
 from fairlead.cluster.edge.wiring import socket_name
@@ -91,7 +92,15 @@ class AgentProcess(LinkedProcess[ManagerWire]):
         self.bus = open_bus(config)
         self._listened: set[str] = set()
         coordinator = Coordinator(prepare_s=plan.settings.prepare_limit_s)
-        self.agent = Agent(plan.node.name, groups_of(plan.settings), self.bus.send, coordinator, now_s, say=control.log)
+        self.agent = Agent(
+            plan.node.name,
+            groups_of(plan.settings),
+            self.bus.send,
+            coordinator,
+            now_s,
+            say=control.log,
+            directory_group=directory_group(plan.settings),
+        )
         self._names = NamesFile(data / "names.json", self.agent)
         self._votes: dict[str, Vote] = {}
         self._vote_on(plan.settings)
@@ -127,6 +136,7 @@ class AgentProcess(LinkedProcess[ManagerWire]):
             if group.name not in self._listened:
                 self._listened.add(group.name)
                 self.bus.listen(port_of(group.name), self._group_handler(group.name))
+                self.bus.listen(directory_port(group.name), lambda _, data: self.agent.directory_road.from_member(data))
 
     def _group_handler(self, group: str) -> Callable[[str, memoryview], None]:
         return lambda sender, message: self.agent.links.from_group(group, sender, message)
@@ -169,6 +179,7 @@ class AgentProcess(LinkedProcess[ManagerWire]):
         except ValueError as error:
             self._control.log("error", f"settings of revision {settings.revision} cannot be used: {error}")
             return
+        self.agent.directory_road.group = directory_group(settings)
         self._vote_on(settings)
         self._listen_to_groups()
         self.agent.commits.coordinator.prepare_s = settings.prepare_limit_s
@@ -214,6 +225,7 @@ class AgentProcess(LinkedProcess[ManagerWire]):
         if self._view_is_new and (self._part is None or self._part.state == "checked"):
             self._view_is_new = False
             view = self.bus.view
+            self.agent.directory_road.members = members_of(view, self.agent.directory_road.group)
             self.agent.links.on_view(view.number, view.peers, serving_of(view))
         self._handle(events)
         if now_s - self._ticked_s >= TICK_S:

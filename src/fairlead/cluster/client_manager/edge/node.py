@@ -26,6 +26,7 @@ def server_config(node: NodeConfig, settings: ClusterSettings) -> Config:
         log=node.log,
         links=node.links,
         tunnel=node.tunnel,
+        directory=msgspec.structs.replace(node.directory, serve=settings.directory.serve),
         agent=True,
     )
 
