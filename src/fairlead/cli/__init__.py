@@ -32,10 +32,12 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "cluster": ("fairlead.cli.cluster", "cluster_group", "Several hosts as one server: start, look, change."),
     "node": ("fairlead.cli.node", "node_group", "Prepare and run one node of a cluster."),
     "tunnel": ("fairlead.cli.tunnel", "tunnel_group", "Connections through HTTP: run a gateway, look at one."),
+    "directory": ("fairlead.cli.directory", "directory_group", "Brokers, clusters and applications: look, change."),
     "pipeline": ("fairlead.cli.pipeline", "pipeline_group", "Archive, replay and check messages by the million."),
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),
     "user": ("fairlead.cli.user", "user_group", "Who may connect, and to do what."),
+    "key": ("fairlead.cli.key", "key_group", "Keys for messages that only their addressee can read."),
 }
 
 

@@ -3,22 +3,28 @@
 `fairlead://user:password@host:port`, `fairleads://` for TLS, `fairlead+unix:///path`; and through HTTP (docs/tunnel.md)
 `https://user:password@host:port/tunnel/NAME?option=value` and `http://…`. Several hosts are separated by commas, or
 given as several URLs. Which of them is tried when, is `Route`'s to say.
+
+`fairlead+directory://user:password@d1:7402,d2:7402/CLUSTER?option=value` names servers of a directory, which knows the
+brokers of the cluster; likewise `fairleads+directory://`, and `https+directory://d1/tunnel/NAME/CLUSTER`, `http+…`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from fairlead.errors import ConfigError
 from fairlead.tunnel.options import TunnelOptions, changed
 from fairlead.tunnel.place import SCHEMES, Place, at, check_plain
 
-__all__ = ["Address", "Route", "Target", "hinted", "parse"]
+__all__ = ["Address", "DirectoryTarget", "Route", "Target", "hinted", "is_directory", "parse", "parse_directory"]
 
 PORT = 7400
+DIRECTORY_PORT = 7402
+DIRECTORY = "+directory"
 HINTS_MAX = 16
 
 
@@ -29,6 +35,8 @@ class Address(NamedTuple):
     port: int = PORT
     path: str = ""
     tunnel: Place | None = None
+    name: str = ""
+    """What its certificate says, if that is another name than the host."""
 
     def __str__(self) -> str:
         return str(self.tunnel) if self.tunnel else self.path or f"{self.host}:{self.port}"
@@ -45,6 +53,25 @@ class Target(NamedTuple):
     """How to reach a gateway; None: it is none."""
 
 
+class DirectoryTarget(NamedTuple):
+    """All a URL of a directory says."""
+
+    targets: tuple[str, ...]
+    """Its servers, each by an ordinary URL without login, in the order given."""
+    cluster: str = ""
+    """Whose brokers are wanted; empty: the URL does not say."""
+    user: str = ""
+    password: str = ""
+    options: Mapping[str, str] = MappingProxyType({})
+    """What is behind the `?` and not about the tunnel, unread."""
+    tunnel: TunnelOptions | None = None
+    """How to reach gateways; None: there is none on the way."""
+
+    def __repr__(self) -> str:
+        said = {**self._asdict(), "password": "…" if self.password else ""}
+        return f"DirectoryTarget({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+
 def parse(urls: str | Sequence[str], tunnel: TunnelOptions | None = None) -> Target:
     """Take a URL apart, or several of one server or cluster; or raise ConfigError. `tunnel`: what URLs leave open."""
     tunnel = tunnel or TunnelOptions()
@@ -58,6 +85,24 @@ def parse(urls: str | Sequence[str], tunnel: TunnelOptions | None = None) -> Tar
         if target[1:] != first[1:]:
             raise ConfigError(f"{_shown(url)!r} has another scheme, login or options than the URL before it.")
     return first._replace(addresses=list(dict.fromkeys(address for target in targets for address in target.addresses)))
+
+
+def is_directory(urls: str | Sequence[str]) -> bool:
+    """Is it of a directory, by its scheme?"""
+    first = urls if isinstance(urls, str) else urls[0] if urls else ""
+    return first.partition("://")[0].endswith(DIRECTORY)
+
+
+def parse_directory(urls: str | Sequence[str], tunnel: TunnelOptions | None = None) -> DirectoryTarget:
+    """Take apart the URL, or URLs, of one directory; or raise ConfigError. Ordinary URLs of its servers do as well."""
+    each = [_parse_directory(url, tunnel) for url in ([urls] if isinstance(urls, str) else urls)]
+    if not each:
+        raise ConfigError("There is no URL of a directory.")
+    first = each[0]
+    for other in each[1:]:
+        if other[1:] != first[1:]:
+            raise ConfigError(f"{other.targets[0]!r} has another login, cluster or options than the URL before it.")
+    return first._replace(targets=tuple(dict.fromkeys(target for one in each for target in one.targets)))
 
 
 def hinted(text: str) -> list[Address]:
@@ -138,6 +183,75 @@ def _parse(url: str, tunnel: TunnelOptions) -> Target:
         )
     addresses = [_address(host, url) for host in hosts.split(",") if host]
     return Target(addresses or [Address("localhost")], scheme == "fairleads", user, password)
+
+
+def _parse_directory(url: str, tunnel: TunnelOptions | None) -> DirectoryTarget:
+    scheme, _, rest = url.partition("://")
+    base = scheme.removesuffix(DIRECTORY)
+    if base == scheme:
+        plain = parse(url, tunnel)
+        servers = tuple(_server(address, plain.tls) for address in plain.addresses)
+        return DirectoryTarget(servers, "", plain.user, plain.password, {}, plain.tunnel)
+    if base not in ("fairlead", "fairleads", *SCHEMES):
+        raise ConfigError(
+            f"{_shown(url)!r} does not begin with fairlead+directory://, fairleads+directory://, https+directory:// "
+            "or http+directory://."
+        )
+    if "?" in rest.partition("/")[0].rpartition("@")[0]:
+        raise ConfigError(f"{_shown(url)!r} has a ? in its login, or an @ behind it: write %3F, or %40.")
+    place, _, query = rest.partition("#")[0].partition("?")
+    authority, _, path = place.partition("/")
+    login, _, hosts = authority.rpartition("@")
+    user, _, password = login.partition(":")
+    gateway, cluster = _gateway(path) if base in SCHEMES else ("", path.strip("/"))
+    if "/" in cluster:
+        raise ConfigError(f"{_shown(url)!r} has more behind the hosts than the name of one cluster; write %2F for /.")
+    options, tunnelled = _options(url, query, of_tunnel=base in SCHEMES)
+    addresses = [_address(host, url, DIRECTORY_PORT) for host in hosts.split(",") if host]
+    addresses = addresses or [Address("localhost", DIRECTORY_PORT)]
+    reached = None
+    if base in SCHEMES:
+        reached = changed(tunnel or TunnelOptions(), tunnelled)
+        places = [at(base, address.host, address.port, gateway) for address in addresses]
+        for found in places:
+            check_plain(found, reached.allow_plain)
+        servers = tuple(str(found) for found in places)
+    else:
+        servers = tuple(_server(address, base == "fairleads") for address in addresses)
+    servers = tuple(dict.fromkeys(servers))
+    return DirectoryTarget(servers, unquote(cluster), unquote(user), unquote(password), options, reached)
+
+
+def _gateway(path: str) -> tuple[str, str]:
+    """`gw/tunnel/NAME/CLUSTER`: the path of the tunnel, and the cluster; without a tunnel it is the usual one."""
+    parts = [part for part in path.split("/") if part]
+    if "tunnel" not in parts:
+        return "", "/".join(parts)
+    end = parts.index("tunnel") + 2
+    return "/".join(parts[:end]), "/".join(parts[end:])
+
+
+def _options(url: str, query: str, *, of_tunnel: bool) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """What the query says to whoever connects, and to the tunnel."""
+    options: dict[str, str] = {}
+    tunnelled: list[tuple[str, str]] = []
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if of_tunnel and name in TunnelOptions._fields and name != "rules":
+            tunnelled.append((name, text))
+        elif name in options:
+            raise ConfigError(f"{_shown(url)!r} says {name[:40]!r} twice.")
+        else:
+            options[name] = text
+    return options, tunnelled
+
+
+def _server(address: Address, tls: bool) -> str:
+    if address.tunnel is not None:
+        return str(address.tunnel)
+    if address.path:
+        return f"fairlead+unix://{quote(address.path)}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'fairleads' if tls else 'fairlead'}://{host}:{address.port}"
 
 
 def _tunnel(url: str, scheme: str, user: str, password: str, rest: str, tunnel: TunnelOptions) -> Target:

@@ -1,0 +1,1 @@
+"""The directory over sockets: its client."""
