@@ -73,6 +73,9 @@ class Supervisor:
         self._theirs.close()
 
 
+PEER = "127.0.0.1:1"
+
+
 class World:
     """One manager of one server."""
 
@@ -125,13 +128,13 @@ class World:
         for client in self.clients:
             client.sock.close()
 
-    def connect(self, family: Any = None) -> Client:
+    def connect(self, family: Any = None, peer: str = PEER) -> Client:
         """What the dispatcher does."""
         ours, theirs = socket.socketpair()
-        opened = self.table.open(0, "peer:1", time.time_ns())
+        opened = self.table.open(0, peer, time.time_ns())
         assert opened is not None
         uid, index = opened
-        socket.send_fds(self.dispatch, [struct.pack("<QII", uid, index, 0) + b"peer:1"], [ours.fileno()])
+        socket.send_fds(self.dispatch, [struct.pack("<QII", uid, index, 0) + peer.encode()], [ours.fileno()])
         ours.close()
         self.clients.append(Client(index, uid, theirs))
         return self.clients[-1]
@@ -162,7 +165,7 @@ class World:
     def attach(self, client: Client, **said: Any) -> Entry:
         """Up to the RESPONSE."""
         client.send(PREFACE)
-        assert json.loads(self.entry(layout.UP_ATTACH).content) == {"peer": "peer:1"}
+        assert json.loads(self.entry(layout.UP_ATTACH).content) == {"peer": PEER}
         self.plain(frame(CONFIRM), client)
         client.send(frame(CONNECT, body=json.dumps({"type": "ui", "instance": "ui-1"} | said).encode()))
         return self.entry(layout.UP_RESPONSE)
@@ -217,7 +220,7 @@ def test_a_connection_appears_in_the_table_with_what_its_client_said_and_goes_wh
         "ui",
         "ui-1",
         "acme",
-        "peer:1",
+        PEER,
     )
     client.sock.close()
     assert world.entry(layout.UP_GONE).uid == client.uid
@@ -267,6 +270,40 @@ def test_passwords_are_checked_and_the_user_is_told_to_the_router(make: Make, tm
         world.plain(frame(CONFIRM), client)
         client.send(frame(CONNECT, body=json.dumps({"type": "ui", "instance": "i"} | said).encode()))
         assert world.error(client) == "bad-credentials"
+
+
+def refused(world: World, peer: str, **said: Any) -> tuple[str, str]:
+    """Code and text of the refusal."""
+    client = world.connect(peer=peer)
+    client.send(PREFACE)
+    world.entry(layout.UP_ATTACH)
+    world.plain(frame(CONFIRM), client)
+    client.send(frame(CONNECT, body=json.dumps({"type": "ui", "instance": "i"} | said).encode()))
+    (error,) = world.wait(lambda: [one for one in client.frames() if one.kind == ERROR])
+    return error.code, error.body.decode()
+
+
+@pytest.mark.requirement("DIR-26", state="half", note="refused over plain connections, throttled by user and source")
+def test_a_password_from_another_host_needs_tls_and_guessing_is_slowed_down(make: Make, tmp_path: Path) -> None:
+    security.write(tmp_path / "users.toml", security.Users({"ann": security.User(hash=hash_password("right"))}))
+    world = make()
+    right = {"user": "ann", "password": "right"}
+    code, text = refused(world, "10.0.0.9:1", **right)
+    assert code == "not-allowed"
+    assert "TLS" in text
+    for _ in range(4):
+        code, text = refused(world, PEER, user="ann", password="wrong")
+        assert code == "bad-credentials"
+        assert "try again" not in text
+    code, text = refused(world, PEER, **right)
+    assert code == "bad-credentials"
+    assert "try again in" in text
+    elsewhere = world.connect(peer="[::1]:1")
+    elsewhere.send(PREFACE)
+    world.entry(layout.UP_ATTACH)
+    world.plain(frame(CONFIRM), elsewhere)
+    elsewhere.send(frame(CONNECT, body=json.dumps({"type": "ui", "instance": "i"} | right).encode()))
+    assert json.loads(world.entry(layout.UP_RESPONSE).content)["user"] == "ann"
 
 
 @pytest.mark.requirement("SRV-4")

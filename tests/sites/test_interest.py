@@ -97,6 +97,21 @@ def test_a_link_hears_everything_and_then_what_changes() -> None:
     assert desk.wishes(2).links == {2: "i2"}
 
 
+def test_nobody_elsewhere_hears_of_the_registrar() -> None:
+    desk = Desk()
+    registrar = desk.client(1, user="_registrar")
+    desk.control(registrar, kinds.KIND_REGISTER, "_REGISTRAR", 1)
+    assert registrar.registrations
+    desk.link(2)
+    assert desk.wishes(2).served == {}
+    desk.control(registrar, kinds.KIND_UNREGISTER, number=1)
+    desk.control(registrar, kinds.KIND_REGISTER, "_REGISTRAR", 2)
+    assert desk.wishes(2).served == {}
+    intruder = desk.client(3)
+    desk.control(intruder, kinds.KIND_REGISTER, "_REGISTRAR", 1)
+    assert not intruder.registrations
+
+
 def test_what_links_ask_for_is_no_interest_and_a_successor_knows_the_same() -> None:
     desk = Desk()
     link, _ = desk.link(1), desk.link(2)

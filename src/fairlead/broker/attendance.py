@@ -18,6 +18,8 @@ from fairlead.broker.interest import LINK_TOPIC, LINK_TYPE, NAMED, SERVED, SUBSC
 from fairlead.broker.parties import Attachment
 from fairlead.broker.routing import NAME_MARK, RID_BASE, Routing
 from fairlead.errors import FairleadError
+from fairlead.security.inside import REGISTRAR as REGISTRAR_USER
+from fairlead.security.rules import REGISTRAR as REGISTRAR_TOPIC
 from fairlead.store import layout
 from fairlead.wire import kinds
 from fairlead.wire.frames import encode_frame
@@ -43,10 +45,10 @@ class Terms(NamedTuple):
 
 
 class Rules:
-    """Nobody is restricted; `security.rules.Rules` has the same shape."""
+    """Nobody is restricted, but only the registrar is the registrar; `security.rules.Rules` has the same shape."""
 
     def allows(self, user: str, action: str, name: str) -> bool:
-        return True
+        return action != "serve" or name != REGISTRAR_TOPIC or user == REGISTRAR_USER
 
 
 class Attendance:

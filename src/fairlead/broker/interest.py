@@ -23,6 +23,7 @@ PATH_HEADER = ":path"
 PIECE_ENTRIES = 256  # at most in one frame; each is a pattern, a topic or a name, so that it fits into a ring
 
 SUBSCRIBED, SERVED, NAMED = "subscribed", "served", "named"
+AT_HOME = (SERVED, "_REGISTRAR")  # each server has its own, which is asked by its own clients only (DIR-23)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -34,6 +35,8 @@ class Interest:
         self.links: dict[int, Attachment] = {}
 
     def add(self, what: str, key: str, amount: int) -> None:
+        if (what, key) == AT_HOME:
+            return
         counts = self.counts[what]
         count = counts.get(key, 0) + amount
         if count > 0:
@@ -52,6 +55,8 @@ class Interest:
             return []
         after: dict[tuple[str, str], int] = {}
         for what, key, amount in changes:
+            if (what, key) == AT_HOME:
+                continue
             after[what, key] = after.get((what, key), self.counts[what].get(key, 0)) + amount
         told: dict[str, dict[str, int]] = {}
         for (what, key), count in after.items():

@@ -145,6 +145,8 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
         console.print(links, "")
     if "tunnel" in report:  # not in that of an older server
         show_tunnels(console, report["tunnel"])
+    if "name" in report.get("registrar", {}):
+        show_registrar(console, report["registrar"])
     if report["updates"]:
         updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
         for one in report["updates"][-10:]:
@@ -188,6 +190,19 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
     console.print(f"[{style}]{faults[0]} accounting faults, {faults[1]} lost wake-ups[/{style}]")
     for note in report["notes"]:
         console.print(f"[yellow]{note}[/yellow]")
+
+
+def show_registrar(console: Console, found: dict[str, Any]) -> None:
+    """What this server is in the directory."""
+    from rich.markup import escape
+
+    trouble = f"; [red]{escape(found['error'])}[/]" if found["error"] else ""
+    console.print(
+        f"Broker [bold]{escape(found['name'])}[/] of the directory at {escape(found['directory'])}: "
+        f"{found['broker_state'] if found['registered'] else 'not registered'}, {found['connections']:,} of "
+        f"{found['limit']:,} connections, {found['applications_total']:,} applications, {found['pending']:,} reports "
+        f"pending{trouble}\n"
+    )
 
 
 def show_tunnels(console: Console, found: dict[str, Any]) -> None:

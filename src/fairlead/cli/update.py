@@ -17,7 +17,9 @@ PATIENCE_S = 120.0
 @click.command()
 @click.argument(
     "component",
-    type=click.Choice(["router", "dispatcher", "managers", "message-manager", "agent", "all", "supervisor"]),
+    type=click.Choice(
+        ["router", "dispatcher", "managers", "message-manager", "agent", "registrar", "all", "supervisor"]
+    ),
 )
 @which_server
 @click.option("--python", metavar="PATH", help="The interpreter of another environment, with the version to change to.")

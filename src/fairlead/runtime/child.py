@@ -24,6 +24,7 @@ MODULES: Final = {
     "message-manager": "fairlead.cluster.edge.message_manager",
     "agent": "fairlead.cluster.client_manager.edge.agent",
     "bridge": "fairlead.sites.edge.bridge",
+    "registrar": "fairlead.runtime.registrar_child",
     "tunnel-gateway": "fairlead.runtime.tunnel_child",
     "tunnel-broker": "fairlead.runtime.tunnel_child",
 }

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.runtime import children, packets, restart
 from fairlead.runtime.children import Child
-from fairlead.runtime.config import Config, to_wire
+from fairlead.runtime.config import Config, is_broker, to_wire
 from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.plumbing import Plumbing
@@ -29,11 +29,14 @@ MESSAGE_MANAGER = "message-manager"
 AGENT = "agent"  # in its place on a client manager's node of a cluster
 KEEPS_MESSAGES = (MESSAGE_MANAGER, AGENT)
 BRIDGE = "bridge"  # carries messages to and from other servers, where there are links
+REGISTRAR = "registrar"  # tells the directory of this server and its applications, where it is a broker
 GATEWAY, BROKER = "tunnel-gateway", "tunnel-broker"  # of tunnels; their posts are empty until somebody needs them
 TUNNELS = (BROKER, GATEWAY)
+BESIDE = (BRIDGE, REGISTRAR, *TUNNELS)  # clients of their own server: it is ready, and goes on, without them
 NOT_NEEDED = "not needed yet"
 SETTLE_S = 0.02
 STOP_S = 5.0
+REST_S = 30.0  # of a registrar that was given up
 FLUSH_S = 30.0  # what a message manager has for its last flush
 
 
@@ -111,10 +114,13 @@ class Pool:
             self.messages.halted = "switched off by [messages] enabled"
         if config.links.parents:
             self.posts[BRIDGE] = Post(BRIDGE, 0, python)
+        if is_broker(config):
+            self.posts[REGISTRAR] = Post(REGISTRAR, 0, python)
         if config.tunnel.enabled:
             self.posts |= {role: Post(role, 0, python, halted=NOT_NEEDED) for role in TUNNELS}
         self.urls: list[str] = []  # where this server listens
         self.links: list[dict[str, Any]] = []  # the bridge's own report
+        self.registrar: dict[str, Any] = {}  # the registrar's own report
         self.tunnels: dict[str, dict[str, Any]] = {}  # what gateway and broker of tunnels report
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
@@ -232,8 +238,8 @@ class Pool:
         note = self.adoptable.pop(pid, None)
         if hello.get("state") == "new":
             return None  # started by a supervisor that died before it said as what: it ends, another one is started
-        if note is not None and note.role in (BRIDGE, *TUNNELS):
-            # Of a server that had links, or tunnels, when it was started.
+        if note is not None and note.role in BESIDE:
+            # Of a server that had links, tunnels or a directory when it was started.
             self.posts.setdefault(note.role, Post(note.role, 0, note.python))
         child = None if note is None else children.adopt(note)
         if child is not None:
@@ -320,6 +326,8 @@ class Pool:
                 self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
             case "links":
                 self.links = list(message.get("links", []))
+            case "registrar":
+                self.registrar = dict(message.get("registrar", {}))
             case "tunnels":
                 self.tunnels[child.role] = dict(message.get("tunnels", {}))
             case "failed":
@@ -349,7 +357,7 @@ class Pool:
             self.fill_all()
 
     def _is_served(self, post: Post) -> bool:
-        if post.role in (BRIDGE, *TUNNELS) or (post is self.messages and post.halted):
+        if post.role in BESIDE or (post is self.messages and post.halted):
             return True  # the server does what it can without
         return post.active is not None and post.active.ready_s > 0
 
@@ -369,6 +377,8 @@ class Pool:
         settle_s = 0.0
         if was_active:
             post.active = None
+            if child.role == REGISTRAR:
+                self.registrar = {}
         if post.spare is child:
             post.spare = None
         if was_active and post.holder is None and post.spare is not None and not self.stopping and not child.told:
@@ -437,16 +447,30 @@ class Pool:
         if post.role == BRIDGE:
             self._log.error(post.name, f"given up, this server is alone without it: {reason}")
             return
+        if post.role == REGISTRAR:
+            if post.halted != reason:  # it said why this server cannot be a broker: another one has its name
+                self._on_halt(post.halted)
+            else:
+                self._log.error(
+                    post.name, f"given up for a while, the directory hears nothing of this server: {reason}"
+                )
+                self._loop.call_after(REST_S, lambda: self._try_again(post))
+            return
         if post.role in TUNNELS:
             self._log.error(post.name, f"given up, no client comes through HTTP for a while: {reason}")
             return
         self._on_halt(f"The {post.name} does not work: {post.halted}. {reason.capitalize()}.")
 
+    def _try_again(self, post: Post) -> None:
+        if post.active is None and post.halted:
+            post.halted, post.attempts = "", 0
+            self.fill(post)
+
     def dismiss(self, child: Child) -> None:
         """Ask a child to end, and see to it that it does."""
         child.told = True
         child.state = "stopping"
-        if not child.send("stop"):
+        if not child.send("stop", server=self.stopping):
             child.kill()
         patience_s = FLUSH_S if child.role in KEEPS_MESSAGES else STOP_S
         self._loop.call_after(patience_s, lambda: child.kill() if child.pid in self.children else None)

@@ -34,7 +34,7 @@ from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
 from fairlead.runtime.plumbing import LINK_NAME, Plumbing
-from fairlead.runtime.pool import BRIDGE, KEEPS_MESSAGES, MESSAGE_MANAGER, REPLACED_LIVE, TUNNELS, Pool, Post
+from fairlead.runtime.pool import BESIDE, KEEPS_MESSAGES, MESSAGE_MANAGER, REGISTRAR, REPLACED_LIVE, TUNNELS, Pool, Post
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
@@ -379,6 +379,8 @@ class Supervisor:
                     self._stop("asked to stop")
                 case "admin":
                     self._ask_message_manager(asker, question)
+                case "broker-state":
+                    self._set_broker_state(asker, question.get("state"))
                 case "reexec":
                     self._begin_reexec(asker, question.get("python"))
                 case _:
@@ -390,6 +392,17 @@ class Supervisor:
         self._log.info("supervisor", "users and rules are read again")
         for child in self._pool.children.values():
             child.send("reload")
+
+    def _set_broker_state(self, asker: Asker, state: object) -> None:
+        """Whether the directory sends applications here."""
+        post = self._pool.posts.get(REGISTRAR)
+        if post is None:
+            raise ConfigError("This server is no broker of a directory: [directory] servers is not set.")
+        if state not in ("up", "draining", "disabled"):
+            raise ConfigError(f"A broker is up, draining or disabled, and not {state!r}.")
+        if post.active is None or not post.active.ready_s or not post.active.send("broker-state", state=state):
+            raise ConfigError("The registrar is not in service; try again.")
+        asker.answer(state=state)
 
     def _ask_message_manager(self, asker: Asker, question: dict[str, Any]) -> None:
         """Pass an administration command on; the same handlers as behind `_ADMIN` answer it (CLU-185)."""
@@ -421,8 +434,8 @@ class Supervisor:
         names["all"] = names["router"] + names["dispatcher"] + names["managers"]
         if messages.active is not None:
             names["all"] += names[messages.role]
-        for role in (BRIDGE, *TUNNELS):
-            if role in self._pool.posts and (role == BRIDGE or self._pool.posts[role].active is not None):
+        for role in BESIDE:
+            if role in self._pool.posts and (role not in TUNNELS or self._pool.posts[role].active is not None):
                 names[role] = [role]
                 names["all"] += names[role]
         if component == "supervisor":
@@ -473,7 +486,7 @@ class Supervisor:
                 asker.refuse("A manager's clients move to another manager, and there is only one; start two or more.")
                 return
             Moving(self._pool, self._loop, post, python, time.time_ns(), True, on_decided)
-        elif role in (*KEEPS_MESSAGES, BRIDGE, *TUNNELS):
+        elif role in (*KEEPS_MESSAGES, *BESIDE):
             Restarting(self._pool, self._loop, post, python, time.time_ns(), on_decided)
         else:
             Replacing(self._pool, self._loop, post, python, time.time_ns(), on_decided)
@@ -546,6 +559,7 @@ class Supervisor:
             messages=self._messages_status(seen.messages),
             links=self._pool.links,
             tunnel=self._tunnelling.status(counters),
+            registrar=self._registrar_status(),
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,
@@ -563,6 +577,13 @@ class Supervisor:
         settings, post = self._config.messages, self._pool.messages
         state = post.active.state if post.active is not None else f"none: {post.halted}" if post.halted else "none"
         return {"enabled": settings.enabled, "state": state, "sync": settings.sync, **counters}
+
+    def _registrar_status(self) -> dict[str, Any]:
+        post = self._pool.posts.get(REGISTRAR)
+        if post is None:
+            return {"state": "switched off"}
+        state = post.active.state if post.active is not None else post.halted or "starting"
+        return {"state": state, **(self._pool.registrar if post.active is not None else {})}
 
     # --- Ending ---------------------------------------------------------------------------------------------------
     def _on_halt(self, sentence: str) -> None:

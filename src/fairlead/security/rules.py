@@ -11,7 +11,9 @@ user with narrow rights has none that were not thought of.
 
 Names that begin with an underscore are the server's own (CLU-205): nobody may use them but by a pattern that begins
 with one itself. Where there is no users file at all, whoever reaches the server may read its log and its dead
-messages, and administer it; to publish to those two is for nobody.
+messages, administer it and speak for any broker in its directory; to publish to those two is for nobody. One such name
+is for everybody: with the registrar talks whoever may connect, and it is the registrar that asks for rights (DIR-24).
+Who may send to an application may hand over what is carried to it at another broker.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from fairlead import topics
+from fairlead.directory.delivery.queues import app_queue, carried_to
+from fairlead.security import inside
 
 Action = Literal["publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin"]
 ACTIONS: tuple[Action, ...] = ("publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin")
@@ -34,6 +38,7 @@ _ANSWERS_MAX = 16_384
 
 
 ADMIN, LOG, DEAD, LINK = "_ADMIN", "_LOG", "_DMQ", "_LINK"
+DIRECTORY, BROKER, REGISTRAR = "_DIRECTORY", "_BROKER", "_REGISTRAR"  # docs/directory.md, sections 3 and 4
 SERVER_ONLY: frozenset[str] = frozenset({LOG, DEAD})  # what is in them is the server's word
 OPEN: frozenset[tuple[Action, str]] = frozenset(
     {
@@ -45,8 +50,11 @@ OPEN: frozenset[tuple[Action, str]] = frozenset(
         ("admin", ADMIN),
         ("subscribe", LINK),
         ("publish", LINK),
+        ("admin", DIRECTORY),
+        ("serve", BROKER),
     }
 )
+FOR_ALL: frozenset[tuple[Action, str]] = frozenset({("publish", REGISTRAR)})
 
 
 class Rights(NamedTuple):
@@ -69,6 +77,10 @@ class Rights(NamedTuple):
         return allowed
 
 
+REGISTRARS = Rights(serve=(">", REGISTRAR, f"{BROKER}.>"), admin=(ADMIN,))
+"""Of the registrar at its own server: it makes and empties queues for others, whatever the users file says."""
+
+
 class Rules:
     """The rights of all users. Someone it does not know may do nothing; `""` is a client without a name."""
 
@@ -76,12 +88,18 @@ class Rules:
         self._rights = dict(rights)
         self._is_open = is_open  # there is no users file
         self._rights.setdefault(ANONYMOUS, Rights())
+        self._rights[inside.REGISTRAR] = REGISTRARS
         self._answers: dict[tuple[str, Action, str], bool] = {}
 
     @classmethod
     def open(cls) -> Rules:
         """Without a users file there are no rules but those for the server's own names."""
         return cls({}, is_open=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Is there no users file?"""
+        return self._is_open
 
     def unrestricted(self, user: str, action: Action) -> bool:
         """May the user do this with every name but the server's own? Then nobody has to ask per message."""
@@ -111,10 +129,16 @@ class Rules:
             return False
         if action == "publish" and wanted == ADMIN:
             action = "admin"
+        if (action, wanted) in FOR_ALL:
+            return True
+        if action in ("send", "create") and (carried := carried_to(wanted)) is not None:
+            # Answers are for whoever was asked: their queue is temporary, and who knows its name was given it.
+            return not carried.app or self._judge_one(rights, "send", app_queue(carried.app))
         allowed = rights.of(action)
         if topics.is_reserved(wanted):
             if allowed is None:
-                return self._is_open and (action, own) in OPEN
+                family = BROKER if wanted.startswith(f"{BROKER}.") else own
+                return self._is_open and (action, family) in OPEN
             return covered(wanted, allowed) or covered(own, allowed)
         if action == "create" and allowed is None:
             return self._judge_one(rights, "send", wanted) or self._judge_one(rights, "consume", wanted)

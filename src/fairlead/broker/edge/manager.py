@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import array
 import gc
+import math
 import os
 import resource
-import secrets
 import socket
 import struct
 import time
@@ -28,6 +28,7 @@ from fairlead.broker.bounds import Bounds
 from fairlead.broker.edge.credentials import Verifier
 from fairlead.broker.edge.durable import Road
 from fairlead.broker.edge.engine import Traffic
+from fairlead.broker.edge.secret import server_secret
 from fairlead.broker.edge.tls import TlsFilter, make_context
 from fairlead.broker.outstanding import (
     KIND_OUTSTANDING,
@@ -38,14 +39,16 @@ from fairlead.broker.outstanding import (
     outstanding_bytes,
     outstanding_name,
 )
-from fairlead.broker.resume import SECRET_BYTES, token_for, uid_of
+from fairlead.broker.resume import token_for, uid_of
 from fairlead.errors import FairleadError, RemoteProtocolError
 from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters, ManagerCounter
 from fairlead.runtime.plumbing import OUTLET
+from fairlead.security import inside
 from fairlead.security import users as security
 from fairlead.security.rules import Rules
+from fairlead.security.throttling import Throttle, is_local, source_of
 from fairlead.store import layout
 from fairlead.store.connections import ConnectionTable
 from fairlead.store.edge.segment import Segment, open_segment
@@ -81,6 +84,7 @@ class Client:
     peer: str
     said: Connect | None = None
     user: str = ""
+    secure: bool = False  # TLS
     lost: int = 0  # deliveries that did not reach it
     attachment: int = 0  # the uid by which others address it: an older connection's after a move
 
@@ -103,6 +107,10 @@ class Manager:
         self._tls_context = make_context(tls, security_.tls_key) if tls else None
         self._anonymous = configuring.anonymous_allowed(start.config)
         self._verifier = Verifier(self._read_users())
+        self._throttle = Throttle()
+        self._plain_passwords = security_.plain_passwords
+        if start.config.server.insecure and self._plain_passwords == "local":
+            self._plain_passwords = "allow"
         self._secret = server_secret(start.store)
         self._clients: dict[int, Client] = {}
         self._map_segments(start)
@@ -347,6 +355,7 @@ class Manager:
                 self._traffic.push(layout.UP_ATTACH, client.uid, index, msgspec.json.encode({"peer": client.peer}))
             case "tls":
                 assert self._tls_context is not None
+                client.secure = True
                 self._traffic.secure(index, client.uid, TlsFilter(self._tls_context))
             case "http":
                 self._pass_on(index, client, data)
@@ -391,6 +400,8 @@ class Manager:
         if said.version != PROTOCOL_VERSION:
             text = f"This server speaks version {PROTOCOL_VERSION} of the protocol."
             self._refuse(index, client, "unsupported-version", text)
+        elif said.user == inside.REGISTRAR:
+            self._verified(index, client, inside.is_registrar(self._secret, said.user, said.password))
         elif not said.user:
             if self._anonymous:
                 self._respond(index, client)
@@ -398,18 +409,30 @@ class Manager:
                 self._refuse(index, client, "bad-credentials", "This server asks for a user and a password.")
         elif self._verifier.users is None:
             self._refuse(index, client, "bad-credentials", "This server has no users; connect without a name.")
+        elif not self._may_send_password(client):
+            text = "This server takes passwords over TLS only: connect with fairleads://."
+            self._refuse(index, client, "not-allowed", text)
+        elif wait_s := self._throttle.wait_s(said.user, source_of(client.peer), time.monotonic()):
+            text = f"Too many wrong passwords for this user from there; try again in {math.ceil(wait_s)} s."
+            self._refuse(index, client, "bad-credentials", text)
         elif self._verifier.remembers(said.user, said.password):
             self._verified(index, client, True)
         elif not self._verifier.check((index, client.uid), said.user, said.password):
             self._refuse(index, client, "server-full", "Too many clients are being verified; try again.")
+
+    def _may_send_password(self, client: Client) -> bool:
+        allowed = self._plain_passwords
+        return client.secure or allowed == "allow" or (allowed == "local" and is_local(client.peer))
 
     def _verified(self, index: int, client: Client, right: bool) -> None:
         if client.said is None:
             return
         if right:
             client.user = client.said.user
+            self._throttle.right(client.user, source_of(client.peer))
             self._respond(index, client)
         else:
+            self._throttle.wrong(client.said.user, source_of(client.peer), time.monotonic())
             self._refuse(index, client, "bad-credentials", "")
 
     def _respond(self, index: int, client: Client) -> None:
@@ -526,22 +549,6 @@ def open_outstanding(directory: Path, manager: int, server_id: int) -> Segment:
             os.close(fd)
         fresh.rename(path)
     return open_segment(path, KIND_OUTSTANDING, mode=MODE)
-
-
-def server_secret(directory: Path) -> bytes:
-    """The secret all managers of this server share; whoever comes first makes it."""
-    path = directory / "secret"
-    if not path.exists():
-        fresh = directory / f".secret.{secrets.token_hex(6)}"
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(secrets.token_bytes(SECRET_BYTES))
-        try:
-            path.hardlink_to(fresh)
-        except FileExistsError:
-            pass  # another manager was first
-        fresh.unlink()
-    return path.read_bytes()
 
 
 def raise_descriptor_limit() -> None:

@@ -1,0 +1,72 @@
+"""How often somebody may try passwords: a few wrong ones are free, then each costs a pause that doubles (DIR-26).
+
+Counted for each user and source, so that nobody locks out a user who comes from elsewhere. During a pause nothing is
+checked, not even the right password: otherwise guessing would go on undisturbed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final
+
+FREE: Final = 3
+PAUSE_FIRST_S: Final = 1.0
+PAUSE_MAX_S: Final = 60.0
+FORGOTTEN_S: Final = 300.0  # after the last wrong one
+REMEMBERED_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Attempts:
+    wrong: int = 0
+    last_s: float = 0.0
+    until_s: float = 0.0
+
+
+class Throttle:
+    def __init__(self, remembered_max: int = REMEMBERED_MAX) -> None:
+        self._max = remembered_max
+        self._attempts: dict[tuple[str, str], _Attempts] = {}  # the one that was wrong longest ago first
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def wait_s(self, user: str, source: str, now_s: float) -> float:
+        """How long until this user may try again from there; 0: now."""
+        known = self._attempts.get((user, source))
+        return 0.0 if known is None else max(known.until_s - now_s, 0.0)
+
+    def wrong(self, user: str, source: str, now_s: float) -> None:
+        key = user, source
+        known = self._attempts.pop(key, None)
+        if known is None or now_s - known.last_s > FORGOTTEN_S:
+            known = _Attempts()
+        known.wrong += 1
+        known.last_s = now_s
+        if known.wrong > FREE:
+            known.until_s = now_s + min(PAUSE_FIRST_S * 2 ** min(known.wrong - FREE - 1, 30), PAUSE_MAX_S)
+        self._attempts[key] = known
+        if len(self._attempts) > self._max:
+            del self._attempts[next(iter(self._attempts))]
+
+    def right(self, user: str, source: str) -> None:
+        self._attempts.pop((user, source), None)
+
+
+def is_local(peer: str) -> bool:
+    """Does it come from this host, so that nobody is on the way?"""
+    if peer == "unix" or peer.startswith("unix:"):
+        return True
+    try:
+        address = ipaddress.ip_address(source_of(peer))
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def source_of(peer: str) -> str:
+    """The host of `HOST:PORT` or `[HOST]:PORT`; anything else, such as a local socket, is one source."""
+    host, colon, _ = peer.rpartition(":")
+    return host.strip("[]") if colon else peer

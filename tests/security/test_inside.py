@@ -1,0 +1,49 @@
+"""The registrar's login: nobody else gets in under its name, and nobody else may serve its topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.broker import attendance
+from fairlead.security import inside
+from fairlead.security.rules import REGISTRAR, Rights, Rules
+
+SECRET = b"s" * 32
+
+
+def test_only_who_knows_the_secret_is_the_registrar() -> None:
+    password = inside.registrar_password(SECRET)
+    assert inside.is_registrar(SECRET, inside.REGISTRAR, password)
+    assert not inside.is_registrar(SECRET, "somebody", password)
+    assert not inside.is_registrar(b"t" * 32, inside.REGISTRAR, password)
+    for wrong in ("", "\udcff", password + "0"):
+        assert not inside.is_registrar(SECRET, inside.REGISTRAR, wrong)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules.open(),
+        Rules({"u": Rights(), inside.REGISTRAR: Rights(serve=(), consume=())}),
+        attendance.Rules(),
+    ],
+)
+def test_only_the_registrar_serves_its_topic(rules: Rules | attendance.Rules) -> None:
+    assert rules.allows(inside.REGISTRAR, "serve", REGISTRAR)
+    assert not rules.allows("u", "serve", REGISTRAR)
+    assert not rules.allows("", "serve", REGISTRAR)
+
+
+def test_the_registrar_may_what_it_has_to_whatever_the_users_file_says() -> None:
+    rules = Rules({inside.REGISTRAR: Rights(consume=(), send=(), admin=())})
+    assert rules.allows(inside.REGISTRAR, "consume", "carry.B")
+    assert rules.allows(inside.REGISTRAR, "send", "app.AX")
+    assert rules.allows(inside.REGISTRAR, "publish", "_ADMIN")
+    assert rules.allows(inside.REGISTRAR, "serve", "_BROKER.A")
+    assert not rules.allows(inside.REGISTRAR, "send", "_DMQ")
+
+
+def test_everybody_may_talk_with_it() -> None:
+    rules = Rules({"u": Rights(publish=(), subscribe=())})
+    assert rules.allows("u", "publish", REGISTRAR)
+    assert not rules.allows("nobody", "publish", REGISTRAR)
