@@ -18,19 +18,27 @@ from fairlead.runtime.version import VERSION as __version__
 if TYPE_CHECKING:
     from fairlead import errors, sync
     from fairlead.client.aio import Connection, Subscription, connect
+    from fairlead.client.aio.app_message import AppMessage
     from fairlead.client.aio.consuming import Consumer
     from fairlead.client.aio.delivery import Delivery
     from fairlead.client.aio.destinations import Queue, Topic
+    from fairlead.client.aio.placed import open_places
+    from fairlead.client.aio.pooling import Pool
     from fairlead.client.aio.serving import Request
     from fairlead.client.aio.sessions import Session
     from fairlead.client.aio.transactions import Transaction
     from fairlead.client.durable.receipt import Receipt
     from fairlead.client.effects import Event
     from fairlead.errors import (
+        AllBrokersFailed,
         Blocked,
+        Busy,
         ConnectionLost,
         ConversationLost,
         FairleadError,
+        IntegrityError,
+        KeyChanged,
+        NoKey,
         NoReceiver,
         ProtocolError,
         ReceiverLost,
@@ -39,11 +47,16 @@ if TYPE_CHECKING:
         Stale,
         TransactionAborted,
         Unavailable,
+        Undeliverable,
     )
     from fairlead.message import Message
+    from fairlead.sealing import Keyring
 
 __all__ = [
+    "AllBrokersFailed",
+    "AppMessage",
     "Blocked",
+    "Busy",
     "Connection",
     "ConnectionLost",
     "Consumer",
@@ -51,8 +64,13 @@ __all__ = [
     "Delivery",
     "Event",
     "FairleadError",
+    "IntegrityError",
+    "KeyChanged",
+    "Keyring",
     "Message",
+    "NoKey",
     "NoReceiver",
+    "Pool",
     "ProtocolError",
     "Queue",
     "Receipt",
@@ -67,18 +85,23 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "Unavailable",
+    "Undeliverable",
     "__version__",
     "connect",
     "errors",
+    "open_places",
     "sync",
 ]
 
 _HOMES = {
+    "AppMessage": "fairlead.client.aio.app_message",
     "Connection": "fairlead.client.aio",
     "Consumer": "fairlead.client.aio.consuming",
     "Delivery": "fairlead.client.aio.delivery",
     "Event": "fairlead.client.effects",
+    "Keyring": "fairlead.sealing",
     "Message": "fairlead.message",
+    "Pool": "fairlead.client.aio.pooling",
     "Queue": "fairlead.client.aio.destinations",
     "Receipt": "fairlead.client.durable.receipt",
     "Request": "fairlead.client.aio.serving",
@@ -88,6 +111,7 @@ _HOMES = {
     "Transaction": "fairlead.client.aio.transactions",
     "connect": "fairlead.client.aio",
     "errors": "",
+    "open_places": "fairlead.client.aio.placed",
     "sync": "",
 }
 

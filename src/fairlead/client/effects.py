@@ -64,7 +64,11 @@ Effect: TypeAlias = Live | Drop | Lost | OpenSuccessor | Switched | Undelivered
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something the application may want to know: `lost`, `reconnected`, `moved`, `undelivered` or `closed`."""
+    """Something the application may want to know.
+
+    `lost`, `reconnected`, `moved`, `undelivered` or `closed`; of an application's connection also `labelled`, and
+    `integrity`: a message was changed on the way, or cannot be opened, and was put aside.
+    """
 
     name: str
     error: Exception | None = None

@@ -43,8 +43,9 @@ class Carrier:
         *,
         connect_timeout_s: float,
         reconnect_limit_s: float,
+        keeper: type[Keeper] = Keeper,
     ) -> None:
-        self._keeper = Keeper(self, target, tls, connect_timeout_s=connect_timeout_s, limit_s=reconnect_limit_s)
+        self.keeper = keeper(self, target, tls, connect_timeout_s=connect_timeout_s, limit_s=reconnect_limit_s)
         self.loop = asyncio.get_running_loop()
         self.session = session
         self.brake = True
@@ -54,6 +55,10 @@ class Carrier:
         self.listeners: list[Callable[[Event], None]] = []
         self.ended: Exception | None = None
         self.closing = False
+        self.quiet = False
+        """Lines come and go unnoticed: it is not decided yet which of them stays."""
+        self.busy: list[Callable[[], bool]] = []
+        """Whether it would be a bad moment to go to another server."""
         self.lost: asyncio.Future[Exception] = self.loop.create_future()
         """Done when the session has no line any more; the keeper puts a new one in its place."""
         self._lines: list[Line] = []
@@ -74,11 +79,11 @@ class Carrier:
     async def open(self) -> None:
         """The first connection, or the reason why there is none."""
         try:
-            await self._keeper.begin()
+            await self.keeper.begin()
         except BaseException as error:
             self.finish(error if isinstance(error, Exception) else ConnectionLost("Connecting was given up."))
             raise
-        self.spawn(self._keeper.keep())
+        self.spawn(self.keeper.keep())
 
     async def close(self) -> None:
         """Say goodbye behind everything said so far, and let the server close: nothing of it is lost."""
@@ -174,7 +179,7 @@ class Carrier:
                         self.lost.set_result(error)
                 case OpenSuccessor(token, within_s, elsewhere):
                     if self._mover is None or self._mover.done():
-                        keeper = self._keeper
+                        keeper = self.keeper
                         way = keeper.leave(elsewhere, within_s) if elsewhere else keeper.move(token, within_s)
                         self._mover = self.spawn(way)
                 case Switched(old, new):
@@ -192,6 +197,8 @@ class Carrier:
         return next((line for line in self._lines if line.link is link), None)
 
     def tell(self, event: Event) -> None:
+        if self.quiet and event.name in ("lost", "reconnected"):
+            return
         for listener in list(self.listeners):
             try:
                 listener(event)

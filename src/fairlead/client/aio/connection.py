@@ -13,25 +13,33 @@ import asyncio
 import ssl
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from math import inf
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack, overload
 
+from fairlead.client.aio.app_connection import ApplicationConnection, is_application, unused
+from fairlead.client.aio.app_message import AppMessage
+from fairlead.client.aio.applications import WhenBusy
 from fairlead.client.aio.asking import Ask, FanOut, Reply, ReplyStream
 from fairlead.client.aio.carrier import Carrier
 from fairlead.client.aio.durable import DurableConnection
 from fairlead.client.aio.inbox import Inbox
+from fairlead.client.aio.placed import CONNECT_S, FAREWELL_S
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
 from fairlead.client.aio.subscription import Subscription
 from fairlead.client.aio.talks import Acceptor, Conversation
 from fairlead.client.aio.waiting import agreed
+from fairlead.client.durable.content import Value
+from fairlead.client.durable.receipt import Receipt
 from fairlead.client.effects import Event
 from fairlead.client.identity import hello
 from fairlead.client.registrations import TOPIC_HEADER
 from fairlead.client.session import Session
 from fairlead.client.target import parse
-from fairlead.errors import BadTopic, LocalProtocolError
+from fairlead.directory.placing.options import PlacingOptions
+from fairlead.errors import BadParameter, BadTopic, LocalProtocolError
 from fairlead.message import Message
 from fairlead.topics import validate_topic
 from fairlead.tunnel.options import TunnelOptions
+from fairlead.wire.handshake import is_name
 from fairlead.wire.headers import application_pairs, encode_headers
 from fairlead.wire.kinds import (
     FLAG_LAST,
@@ -40,6 +48,9 @@ from fairlead.wire.kinds import (
     KIND_REQUEST,
     TOPIC_SEPARATOR,
 )
+
+if TYPE_CHECKING:
+    from fairlead.sealing import Keyring
 
 __all__ = ["Connection", "connect"]
 
@@ -50,13 +61,16 @@ AddressOf: TypeAlias = int | str
 
 NOT_OPEN = "The connection is not open: await it, or use `async with`."
 TUNNEL_KEEP_ALIVE_S = 60.0
+CLIENT_S = 1.0
+APPLICATION_S = 30.0
+"""How long to wait for an answer."""
 TURN_BYTES = 65_536
 """A program that publishes without pause lets others run after so many bytes."""
 MANY = 4096
 TOPICS_REMEMBERED_MAX = 10_000
 
 
-class Connection(DurableConnection):
+class Connection(ApplicationConnection, DurableConnection):
     """One client of a server. Made by `connect`; open after `await` or inside `async with`."""
 
     def __init__(
@@ -74,16 +88,22 @@ class Connection(DurableConnection):
         credit: int = 65_536,
         reconnect: bool = True,
         reconnect_limit_s: float = 60,
-        connect_timeout_s: float = 10,
+        connect_timeout_s: float | None = 0,
+        when_busy: WhenBusy = "refuse",
+        keys: Keyring | None = None,
+        sealed_only: bool = False,
+        **placing: Unpack[PlacingOptions],
     ) -> None:
-        self._target = target = parse(url, tunnel)
+        self._speak(when_busy, keys, sealed_only)
+        placed = self._plan(url, name, tunnel, tls, connect_timeout_s, placing)
+        self._target = target = placed or parse(url, tunnel)
         if target.tunnel is not None:
             # A tunnel outlives what breaks a connection, and may ask only now and then (TUN-100, TUN-30).
             keep_alive_s = max(keep_alive_s, TUNNEL_KEEP_ALIVE_S + 3 * target.tunnel.pull_period_s)
         self._session = Session(
             hello(
-                name=name,
-                type=type,
+                name=name if placed is None else None,  # one application has many connections
+                type=type or (self.app if placed and is_name(self.app) else None),
                 org=org,
                 user=self._target.user if user is None else user,
                 password=self._target.password if password is None else password,
@@ -91,8 +111,10 @@ class Connection(DurableConnection):
                 keep_alive_s=keep_alive_s,
             )
         )
-        self._tls = tls or (ssl.create_default_context() if target.tls and target.tunnel is None else None)
-        self._connect_timeout_s = connect_timeout_s
+        self._tls = tls if placed is None or target.tls else None
+        if self._tls is None and target.tls and target.tunnel is None:
+            self._tls = ssl.create_default_context()
+        self._connect_timeout_s = connect_timeout_s or CONNECT_S
         self._reconnect_limit_s = reconnect_limit_s if reconnect else 0.0
         self._durable_limit_s = reconnect_limit_s  # the line may be whole while there is no message manager
         self._opened: Carrier | None = None
@@ -113,10 +135,17 @@ class Connection(DurableConnection):
                 self._tls,
                 connect_timeout_s=self._connect_timeout_s,
                 reconnect_limit_s=self._reconnect_limit_s,
+                keeper=self._keeper_kind,
             )
             carrier.listeners = self._listeners
             self._session.inbox = self._inbox = Inbox(carrier)
-            await carrier.open()
+            self._equip(carrier)
+            try:
+                await carrier.open()
+            except BaseException:
+                await self._unplace(FAREWELL_S)
+                raise
+            self._count_line()
         return self
 
     async def close(self) -> None:
@@ -125,6 +154,7 @@ class Connection(DurableConnection):
             if self._opened.ended is None:
                 await self._close_durable()
             await self._opened.close()
+            await self._unplace()
 
     async def __aenter__(self) -> Self:
         return await self._open()
@@ -343,13 +373,42 @@ class Connection(DurableConnection):
 
     # Between two applications.
 
-    async def send_to(self, address: AddressOf, body: Body, *, headers: Headers | None = None) -> None:
-        """One-way to one client. If there is none the event `undelivered` tells, later."""
+    async def send_to(
+        self,
+        address: AddressOf,
+        body: Any,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        type: str | None = None,  # noqa: A002 - the word of the message model
+        sealed: bool | str = False,
+        timeout: float | None = None,
+    ) -> Receipt | None:
+        """To an application, wherever it is connected: `send_to("AZ", …)`; the receipt comes when it is stored for it.
+
+        Undeliverable: nobody knows the name. The options are those of `Queue.send`; `sealed=True` closes the body for
+        everybody but the recipient (docs/sealing.md), a text names a shared key.
+
+        A uid or `type/instance` means one client of this server: one-way, not stored, no receipt; if there is none the
+        event `undelivered` tells, later.
+        """
+        options = {"ttl": ttl, "priority": priority, "key": key, "type": type, "sealed": sealed, "timeout": timeout}
+        if is_application(address):
+            given: Mapping[str, Value] | None = headers
+            return await self._applications.send(
+                str(address or ""), body, headers=given, ttl=ttl, priority=priority, key=key, type=type, sealed=sealed,
+                timeout=timeout,
+            )  # fmt: skip
+        if left := unused(options):
+            raise BadParameter(f"A message to a client, and not to an application, has no {left}.")
         if self._carrier.brake:
             await self._carrier.room()
         flags, peer, name, section = self._addressed(address, "", headers)
         self._session.send_to(flags, peer, name, section, as_bytes(body))
         self._carrier.pushed()
+        return None
 
     def inbox(self) -> Inbox:
         """What others sent to this client with `send_to`."""
@@ -358,11 +417,48 @@ class Connection(DurableConnection):
         self._inbox.open()
         return self._inbox
 
+    @overload
     async def call(
-        self, address: AddressOf, body: Body = b"", *, timeout: float | None = 1.0, headers: Headers | None = None
-    ) -> Message:
-        """Ask one client directly; it answers with `respond_direct`."""
-        return await self.request("", body, timeout=timeout, headers=headers, to=address)
+        self, address: int, body: Body = b"", *, timeout: float | None = ..., headers: Headers | None = None
+    ) -> Message: ...
+
+    @overload
+    async def call(
+        self,
+        address: str,
+        body: Any = b"",
+        *,
+        timeout: float | None = ...,
+        headers: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        type: str | None = None,
+        sealed: bool | str = False,
+    ) -> Any: ...
+
+    async def call(
+        self,
+        address: AddressOf,
+        body: Any = b"",
+        *,
+        timeout: float | None = -1.0,
+        headers: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        type: str | None = None,  # noqa: A002
+        sealed: bool | str = False,
+    ) -> Message | AppMessage:
+        """Ask an application, and wait for the answer of one of its connections, 30 s unless said otherwise.
+
+        A uid or `type/instance` means one client of this server, which answers with `respond_direct`, in 1 s.
+        """
+        if is_application(address):
+            limit_s = APPLICATION_S if timeout == -1.0 else timeout
+            return await self._applications.call(
+                str(address or ""), body, headers=headers, priority=priority, type=type, sealed=sealed, timeout=limit_s
+            )
+        if left := unused({"priority": priority, "type": type, "sealed": sealed}):
+            raise BadParameter(f"A request to a client, and not to an application, has no {left}.")
+        limit_s = CLIENT_S if timeout == -1.0 else timeout
+        return await self.request("", body, timeout=limit_s, headers=headers, to=address)
 
     async def respond_direct(self, handler: Handler) -> Registration:
         """Serve what is addressed to this client itself, by uid or name."""
@@ -426,7 +522,11 @@ def connect(
     credit: int = 65_536,
     reconnect: bool = True,
     reconnect_limit_s: float = 60,
-    connect_timeout_s: float = 10,
+    connect_timeout_s: float | None = 0,
+    when_busy: WhenBusy = "refuse",
+    keys: Keyring | None = None,
+    sealed_only: bool = False,
+    **placing: Unpack[PlacingOptions],
 ) -> Connection:
     """A connection, to be awaited or used with `async with`.
 
@@ -436,7 +536,12 @@ def connect(
     `type` is the program's, `name` this instance of it; with a name alone, the instance is made from it and is
     unique. `credit` is how many unread messages the server may send ahead. A server that is silent for `keep_alive_s`
     is asked for a sign of life, and lost after twice that. After a loss the connection is made again, with growing,
-    randomised pauses, for up to `reconnect_limit_s`; then whoever waits gets ConnectionLost.
+    randomised pauses, for up to `reconnect_limit_s`; then whoever waits gets ConnectionLost. `connect_timeout_s` 0 is
+    the usual time.
+
+    `fairlead+directory://d1,d2/CLUSTER` asks for any broker of a cluster that a directory knows (docs/directory.md);
+    `name` is the application's then, the other options are in `directory.placing.options`, and a connection is tried
+    for for 60 s, or for ever if `connect_timeout_s` is None. With the URL of a broker, `application` registers there.
     """
     return Connection(
         url,
@@ -452,6 +557,10 @@ def connect(
         reconnect=reconnect,
         reconnect_limit_s=reconnect_limit_s,
         connect_timeout_s=connect_timeout_s,
+        when_busy=when_busy,
+        keys=keys,
+        sealed_only=sealed_only,
+        **placing,
     )
 
 

@@ -156,7 +156,10 @@ class Keeper:
                 host = "localhost" if tls else None
                 transport, line = await loop.create_unix_connection(make, address.path, ssl=tls, server_hostname=host)
             else:
-                transport, line = await loop.create_connection(make, address.host, address.port, ssl=tls)
+                name = address.name if tls and address.name else None
+                transport, line = await loop.create_connection(
+                    make, address.host, address.port, ssl=tls, server_hostname=name
+                )
             try:
                 await line.ready
             except BaseException as error:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
+from fairlead.client.aio.app_message import AppMessage as AioAppMessage
 from fairlead.client.aio.connection import AddressOf, Body, Headers
 from fairlead.client.aio.connection import Connection as AioConnection
 from fairlead.client.aio.consuming import AckMode
+from fairlead.client.aio.placing import SYNC
+from fairlead.client.durable.receipt import Receipt
 from fairlead.client.effects import Event
+from fairlead.client.sync.applications import AppInbox, AppMessage, AppService, app_on_threads
 from fairlead.client.sync.queues import Admin, Opens, Queue, Session, Topic, Transaction
 from fairlead.client.sync.runner import Runner
 from fairlead.client.sync.serving import Registered, Requests, SyncHandler, Talk, Talks, on_threads
@@ -36,6 +40,7 @@ class Connection(Opens):
 
     def __init__(self, url: str | Sequence[str] = "fairlead://localhost", **options: Any) -> None:
         inner = AioConnection(url, **options)
+        inner._scope = SYNC
         self._runner = Runner()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="fairlead-handler")
         self._inner = self._opener = inner
@@ -82,6 +87,25 @@ class Connection(Opens):
     @property
     def server(self) -> str:
         return self._inner.server
+
+    @property
+    def app(self) -> str:
+        return self._inner.app
+
+    @property
+    def broker(self) -> str:
+        return self._inner.broker
+
+    @property
+    def label(self) -> str:
+        return self._inner.label
+
+    def labelled(self, timeout: float | None = None) -> str:
+        """Wait for the label: while the directory is away there is none."""
+        return self._runner.run(self._inner.labelled(timeout))
+
+    def directory_status(self) -> dict[str, Any]:
+        return self._runner.call(self._inner.directory_status)
 
     def on_event(self, callback: Callable[[Event], None]) -> None:
         """Hear of `lost`, `reconnected`, `moved`, `undelivered`, `closed`; called on the connection's own thread."""
@@ -154,14 +178,35 @@ class Connection(Opens):
 
     # Between two applications.
 
-    def send_to(self, address: AddressOf, body: Body, *, headers: Headers | None = None) -> None:
-        self._runner.run(self._inner.send_to(address, body, headers=headers))
+    def send_to(self, address: AddressOf, body: Any, **options: Any) -> Receipt | None:
+        """To an application, by its name; or to one client, by uid or `type/instance`."""
+        return self._runner.run(self._inner.send_to(address, body, **options))
 
     def inbox(self) -> Mailbox[Message]:
         return Mailbox(self._runner, self._runner.call(self._inner.inbox))
 
-    def call(self, address: AddressOf, body: Body = b"", *, timeout: float | None = 1.0) -> Message:
-        return self._runner.run(self._inner.call(address, body, timeout=timeout))
+    @overload
+    def call(self, address: int, body: Body = b"", **options: Any) -> Message: ...
+
+    @overload
+    def call(self, address: str, body: Any = b"", **options: Any) -> Any: ...
+
+    def call(self, address: AddressOf, body: Any = b"", **options: Any) -> Message | AppMessage:
+        """Ask an application, by its name; or one client, by uid or `type/instance`."""
+        if isinstance(address, int):
+            return self._runner.run(self._inner.call(address, body, **options))
+        found = self._runner.run(self._inner.call(address, body, **options))
+        return AppMessage(self._runner, found) if isinstance(found, AioAppMessage) else found
+
+    def application(self, *, window: int = 1) -> AppInbox:
+        """What others send to this application: `with connection.application() as inbox`."""
+        return AppInbox(self._runner, self._runner.call(lambda: self._inner.application(window=window)))
+
+    def serve_app(self, handler: Callable[[AppMessage], Any], *, window: int = 1, concurrency: int = 1) -> AppService:
+        """Call `handler(message)` for each message to this application, on a thread; what it returns is the answer."""
+        work = app_on_threads(self._runner, self._pool, handler)
+        made = self._runner.run(self._inner.serve_app(work, window=window, concurrency=concurrency))
+        return AppService(self._runner, made)
 
     def respond_direct(self, handler: SyncHandler) -> Registered:
         made = self._inner.respond_direct(on_threads(self._runner, self._pool, handler))

@@ -1,0 +1,1 @@
+"""How a client chooses a broker: pure parts; `fairlead.client.aio.placing` is their edge."""
