@@ -34,7 +34,10 @@ SEVERAL_NODES = {
         *(184, 185, 192, 196, 202, 203, 205, 206, 208),
     )
 }
-WITH_NODES = {("processes", "cluster"), ("cluster", "forms"), ("cluster", "upgrade")}
+WITH_NODES = {
+    *(("processes", "cluster"), ("cluster", "forms"), ("cluster", "upgrade")),
+    *(("tests", "directory_requirements"), ("directory", "client")),
+}
 # These speak of an end of a tunnel alone, whose packets a test may hand it itself.
 OF_ONE_END = {f"TUN-{number}" for number in (18, 19, 69, 72, 74, 75, 81, 84, 88)}
 MACHINES = {("tunnel", "end"), ("tunnel", "gateway")}
