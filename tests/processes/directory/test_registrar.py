@@ -82,7 +82,7 @@ def test_two_clients_at_the_same_moment_get_all_labels_and_none_twice(scene: Sce
     asyncio.run(main())
 
 
-@pytest.mark.requirement("DIR-15")
+@pytest.mark.requirement("DIR-15", state="scaled", note="within 5 s instead of one, for slow machines")
 def test_a_row_comes_and_goes_with_its_connection_also_with_a_killed_client(scene: Scene, app: str) -> None:
     async def main() -> None:
         async with at(scene.url("A"), app):
@@ -251,7 +251,7 @@ def test_credentials_are_kept_with_care(scene: Scene, app: str) -> None:
 
 
 @pytest.mark.requirement("DIR-25")
-@pytest.mark.requirement("DIR-65")
+@pytest.mark.requirement("DIR-65", state="scaled", note="within 5 s instead of one, for slow machines")
 @pytest.mark.requirement("DIR-31")
 def test_a_broker_tells_no_password_refuses_when_full_and_has_one_row_whatever_its_port(
     scene: Scene, app: str, tmp_path: Path
@@ -277,9 +277,7 @@ def test_a_broker_tells_no_password_refuses_when_full_and_has_one_row_whatever_i
             began_s = time.monotonic()
             error = await refusal(at(url, app, reconnect=False))
             assert isinstance(error, ServerFull)
-            assert (
-                time.monotonic() - began_s < 5
-            )  # one second by the requirement, on a machine as quick as it should be
+            assert time.monotonic() - began_s < 5
             for connection in connections:
                 await connection.publish("still.there", b"yes")
                 await connection.flush()

@@ -172,7 +172,7 @@ async def until_said(talk: fairlead.Conversation, word: str) -> Any:
             return said[word]
 
 
-@pytest.mark.requirement("DIR-32")
+@pytest.mark.requirement("DIR-32", half="the centralised rule; the other one is shown in directory_requirements")
 def test_a_broker_joins_and_leaves_while_everything_runs(scene: Scene, app: str) -> None:
     async def main() -> None:
         async with scene.world.open() as directory, at(scene.url("B"), app):

@@ -216,9 +216,8 @@ class Registrar:
         return None if said.unknown else Way(said.queue, said.to)
 
     async def change(self, kind: AppKind, timeout: float = 5.0) -> None:
-        """Register as static, or dynamic, from now on (DIR-29); the broker does so, and need not say it."""
-        async with _within(timeout, "the registrar"):
-            await (await self._conversation()).send(say(kind=kind))
+        """Register as static, or dynamic, from now on (DIR-29); the directory hears of it from the broker."""
+        await self._tell(say(kind=kind), timeout)
         self.terms = self.terms._replace(kind=kind)
 
     async def deregister(self, links: str = "refuse", timeout: float = 5.0) -> None:
