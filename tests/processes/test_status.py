@@ -16,6 +16,7 @@ pytestmark = pytest.mark.processes
 async def test_the_report_has_everything_also_while_all_components_stand_still(shared: Server) -> None:
     async with placed(shared, 0, 1) as (sender, receiver), receiver.subscribe("seen.>") as seen:
         await receiver.respond("asked", lambda request: b"")
+        await reported(shared, lambda report: all(one["instructions"] for one in report["managers"]))
         roles = ("router", "dispatcher", "manager")
         with suspended(*shared.pids("router")):
             await sender.publish("seen.x", b"12345")

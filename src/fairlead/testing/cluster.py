@@ -17,8 +17,7 @@ from fairlead.cluster.configuration.types import Carrier
 from fairlead.errors import Unavailable
 from fairlead.runtime.local_cluster import LocalCluster, Shape, descendants
 from fairlead.store.edge.segment import remove_directory, tmpfs_directory
-
-START_S = 60.0
+from fairlead.testing.ready import START_S
 
 
 class Cluster:

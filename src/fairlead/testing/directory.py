@@ -7,13 +7,13 @@ with DirectorySet(servers=3, **{"directory.lease_s": 3}) as directory:
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,8 +25,8 @@ from fairlead.runtime.directory_server.files import FRONT, urls_of
 from fairlead.runtime.directory_server.ports import free_pairs
 from fairlead.runtime.local_cluster import descendants, free_ports
 from fairlead.store.edge.segment import remove_directory, tmpfs_directory
+from fairlead.testing.ready import START_S, await_ready
 
-START_S = 60.0
 STOP_S = 45.0
 
 
@@ -109,7 +109,10 @@ class DirectorySet:
         wanted = names or [name for name in self.names if name not in self._processes]
         ready = [self._start(name, rejoin) for name in wanted]
         for name, fd in zip(wanted, ready, strict=True):
-            self._await_ready(name, fd)
+            try:
+                await_ready(fd, name, partial(self.output, name))
+            finally:
+                os.close(fd)
         if wait and self._buses:
             self.wait_serving()
         return self
@@ -134,20 +137,6 @@ class DirectorySet:
             )
         os.close(writing)
         return reading
-
-    def _await_ready(self, name: str, fd: int) -> None:
-        until_s, text = time.monotonic() + START_S, b""
-        try:
-            while b"\n" not in text:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-                    raise RuntimeError(f"{name} was not ready after {START_S:g} s:\n{self.output(name)}")
-                more = os.read(fd, 4096)
-                if not more:
-                    raise RuntimeError(f"{name} ended before it was ready:\n{self.output(name)}")
-                text += more
-        finally:
-            os.close(fd)
 
     def stop(self, *names: str) -> None:
         """These, or all that run, in order. RuntimeError if one did not end by itself."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,8 +16,7 @@ from typing import Any, Self
 from fairlead.errors import Unavailable
 from fairlead.runtime import admin
 from fairlead.store.edge.segment import remove_directory, tmpfs_directory
-
-START_S = 60.0
+from fairlead.testing.ready import await_ready
 
 
 class Server:
@@ -63,22 +61,10 @@ class Server:
             os.close(writing)
             log.close()
         try:
-            self.url = self._await_ready(reading)
+            self.url = await_ready(reading, "the server", self.output).split()[1]
         finally:
             os.close(reading)
         return self
-
-    def _await_ready(self, fd: int) -> str:
-        deadline_s, text = time.monotonic() + START_S, b""
-        while b"\n" not in text:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-                raise RuntimeError(f"the server was not ready after {START_S:g} s:\n{self.output()}")
-            more = os.read(fd, 4096)
-            if not more:
-                raise RuntimeError(f"the server ended before it was ready:\n{self.output()}")
-            text += more
-        return text.split()[1].decode()
 
     def output(self) -> str:
         """What it has printed so far (the end of it)."""
