@@ -1,0 +1,1 @@
+"""How fast the directory answers, and how evenly connections are placed: see README.md."""
