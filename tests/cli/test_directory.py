@@ -218,12 +218,18 @@ def test_an_application_nobody_knows(server: Server) -> None:
     assert "fairlead directory apps" in result.output
 
 
+def heed_interrupts() -> None:
+    """A suite that was started in the background of a shell ignores them, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.processes
 def test_watching_goes_on_until_it_is_interrupted(server: Server) -> None:
     words = [sys.executable, "-m", "fairlead", "directory", "brokers", "--watch", "--interval", "0.2"]
     process = subprocess.Popen(
         [*words, "--server", server.url],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"TERM": "dumb"},
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     try:
         with fairlead.sync.open_directory(server.url) as directory:

@@ -158,7 +158,7 @@ async def test_what_a_killed_manager_leaves_at_the_destinations(server: Server, 
             await one(holder)
         assert (await facts(other, name))["locked"] == 10
         pid = server.pids("manager")[0]
-        lost._carrier._keeper._limit_s = 0.0  # this client does not come back
+        lost._carrier.keeper._limit_s = 0.0  # this client does not come back
         os.kill(pid, 9)
 
         async def released() -> bool:
