@@ -41,6 +41,13 @@ WITH_NODES = {
 # These speak of an end of a tunnel alone, whose packets a test may hand it itself.
 OF_ONE_END = {f"TUN-{number}" for number in (18, 19, 69, 72, 74, 75, 81, 84, 88)}
 MACHINES = {("tunnel", "end"), ("tunnel", "gateway")}
+# These look for what was lost, doubled or damaged: what they find is not to be tried away, unless it was only time.
+STRICT = {"simulation", "replication", "journal", "store"}
+STRICT_FILES = {
+    *("test_crash.py", "test_crashing.py", "test_soak.py", "test_exactly_once.py", "test_carrying.py"),
+    *("test_transactions.py", "test_laws.py", "test_chaos.py", "test_failover.py", "test_processes.py"),
+}
+CLOCK = ["Timeout", "monotonic", r"loop\.time", "not reached", "in vain", "come about", "in time", "come to that"]
 STORES = f"fairlead-{os.getuid()}-*"
 YOUNG_S = 60
 BEFORE = pytest.StashKey[set[Path]]()
@@ -89,9 +96,12 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (configured, "cc", "gcc", "clang"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = all_ids()
+    tries = config.getoption("reruns", None)
     for item in items:
+        if tries and (STRICT & set(item.path.parts) or item.path.name in STRICT_FILES):
+            item.add_marker(pytest.mark.flaky(reruns=tries, only_rerun=CLOCK))
         for id_, state, note in requirements_of(item):
             item.user_properties.append((REQUIREMENT, (id_, state, note)))  # travels with its reports
             if id_ not in known or state not in STATES:
