@@ -138,7 +138,7 @@ def _unevenness(links: tuple[Link, ...], brokers: tuple[str, ...]) -> int:
 
 
 def asking(scenario: str, outstanding: tuple[int, ...], seconds: float) -> list[Row]:
-    with DirectorySet(servers=1) as directories:
+    with DirectorySet(servers=1, **{"directory.lease_s": 600}) as directories:  # nobody renews what is only a row
         pids = directories.pids(directories.names[0])
         return asyncio.run(ask(scenario, outstanding, seconds, directories.url, pids))
 
