@@ -13,6 +13,7 @@ import asyncio
 import os
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -33,15 +34,15 @@ MAIN = "cluster-A"
 SCHEME = "fairlead+directory"
 
 
-class View:
+class View(ABC):
     """The tables of a directory, asked of any of its servers or of one of them; `authorities` are their host:port."""
 
     def __init__(self, admin: tuple[str, str] | None = None) -> None:
         self._admin = dict(zip(("user", "password"), admin or (), strict=False))
 
     @property
-    def authorities(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def authorities(self) -> list[str]: ...
 
     def url(
         self, cluster: str = "", server: int | None = None, login: str = "", scheme: str = SCHEME, **options: Any

@@ -188,11 +188,7 @@ class Pool:
             raise
 
     def close(self) -> None:
-        if not self._runner.loop.is_closed():
-            try:
-                self._runner.run(self._inner.close())
-            finally:
-                self._runner.stop()
+        self._runner.end(self._inner.close)
 
     def __enter__(self) -> Self:
         return self

@@ -44,11 +44,7 @@ class Directory:
 
     def close(self) -> None:
         """Close the connections to the servers."""
-        if not self._runner.loop.is_closed():
-            try:
-                self._runner.run(self._inner.close())
-            finally:
-                self._runner.stop()
+        self._runner.end(self._inner.close)
 
     def __enter__(self) -> Self:
         return self

@@ -51,6 +51,14 @@ class Runner:
             future.cancel()
             raise
 
+    def end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Stop, when what closes its work has been waited for; said again, it is over already."""
+        if not self.loop.is_closed():
+            try:
+                self.run(close())
+            finally:
+                self.stop()
+
     def call(self, function: Callable[[], T]) -> T:
         """Wait for a plain call on the loop's thread."""
 
