@@ -54,7 +54,7 @@ class Desk:
     def broker(self, name: str) -> BrokerEntry:
         entry = self.state.brokers.get(name)
         if entry is None:
-            raise UnknownBroker(f"The directory has no broker {name[:60]!r}; register it with put_broker first.")
+            raise UnknownBroker(f"The directory has no broker {name[:60]!r}; it registers itself when it starts.")
         return entry
 
     def living(self, name: str) -> BrokerEntry:
