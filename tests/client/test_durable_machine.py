@@ -32,7 +32,7 @@ from fairlead.errors import (
     TransactionAborted,
     TransferFailed,
 )
-from fairlead.wire.durable import ENTRY_LARGE, ENTRY_TIMED, REJECT, RETURN
+from fairlead.wire.durable import CHUNK, ENTRY_LARGE, ENTRY_TIMED, KIND_DELIVER, REJECT, RETURN
 from fairlead.wire.entry_codec import Delivered, details
 from tests.client.durable_server import Ticket, World
 
@@ -762,6 +762,23 @@ def test_deliveries_that_overtake_the_answer_are_kept_for_it() -> None:
     world.back.reverse()
     world.pump()
     assert [message.body for message in consumer.take(2)] == [b"a"]
+
+
+def test_deliveries_of_a_pattern_that_overtake_its_answer_are_kept_for_it() -> None:
+    world = World()
+    world.server.silent.add("consume")
+    consumer = consumer_of(world.road.session("individual"), "news.>", kind="topic", durable="all")
+    world.pump()
+    assert world.line is not None
+    for order, topic in ((1, 8), (2, 8), (1, 9)):
+        entry = PLAIN.entry(b"%d of %d" % (order, topic))
+        chunk = CHUNK.pack(order, 1, 1, 1, 1, bytes(20), len(entry), 0)
+        world.line.frame(KIND_DELIVER, topic, body=chunk + entry)
+    joined = [{"handle": 8, "destination": "news.a"}, {"handle": 9, "destination": "news.b"}]
+    world.line.answer(world.way.number, {"consumer": 7, "joined": joined})
+    world.pump()
+    found = {message.body: consumer.name_of(message) for message in consumer.take(5)}
+    assert found == {b"1 of 8": "news.a", b"2 of 8": "news.a", b"1 of 9": "news.b"}
 
 
 def test_a_topic_that_is_not_durable_goes_on_where_it_was() -> None:

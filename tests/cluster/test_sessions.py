@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.wire.durable import ACKNOWLEDGE, STORED_AGAIN, STORED_NEW, STORED_REFUSED
+from fairlead.cluster import records
+from fairlead.wire.durable import ACKNOWLEDGE, KIND_DELIVER, STORED_AGAIN, STORED_NEW, STORED_REFUSED
 from tests.cluster.manager_rig import Client, Manager, Refused
 
 
@@ -392,6 +393,73 @@ class TestPatterns:
         client = manager.client("ann")
         (joined,) = client.do("consume", session=opened(client)["session"], **how)["joined"]
         assert client.bodies(joined["handle"]) == [b"kept"]
+
+    def test_nothing_is_delivered_before_the_answer_that_names_its_handle(self, manager: Manager) -> None:
+        how = {"destination": "news.>", "kind": "topic", "durable": "all", "messages": 10, "bytes": 1 << 20}
+        other = manager.client()
+        sender = opened(other)
+        producer = producing(other, sender, "news.a", kind="topic")
+        client = manager.client("ann")
+        client.do("consume", session=opened(client)["session"], **how)
+        other.store(producer, 1, b"seen", ids=sender["ids"][0])
+        manager.turn()
+        client.gone()
+        client = manager.client("ann")
+        session = opened(client)
+        manager.is_holding = True
+        other.store(producer, 2, b"not safe", ids=sender["ids"][0] + 1)  # the answer has to wait for that
+        number = client.ask("consume", session=session["session"], **how)
+        manager.turn()
+        assert client.answer(number) is None
+        assert client.of_kind(KIND_DELIVER) == []
+        manager.is_holding = False
+        manager.turn()
+        answer = client.answer(number)
+        assert answer is not None
+        (joined,) = answer["joined"]
+        assert client.bodies(joined["handle"]) == [b"seen", b"not safe"]
+        kinds = [frame.kind for frame in client.received]
+        assert kinds.index(KIND_DELIVER) > [frame.number for frame in client.received].index(number)
+
+    def test_a_topic_made_before_the_answer_is_in_it(self, manager: Manager) -> None:
+        client, other = manager.client("ann"), manager.client()
+        session, sender = opened(client), opened(other)
+        producing(other, sender, "news.a", kind="topic")
+        manager.is_holding = True
+        how = {"destination": "news.*", "kind": "topic", "durable": "all"}
+        number = client.ask("consume", session=session["session"], **how)
+        other.ask("produce", session=sender["session"], destination="news.b", kind="topic", create=True)
+        manager.turn()
+        made = [record.index for record in manager.journal.records if record.kind == records.CREATE]
+        manager.core.on_safe(made[-1])  # the new topic, and not yet what the answer waits for
+        manager.turn()
+        assert client.answer(number) is None
+        assert client.notices("joined") == []
+        manager.is_holding = False
+        manager.turn()
+        answer = client.answer(number)
+        assert answer is not None
+        assert {one["destination"] for one in answer["joined"]} == {"news.a", "news.b"}
+        assert client.notices("joined") == []
+
+    def test_a_pattern_that_another_consumer_has_is_refused(self, manager: Manager) -> None:
+        how = {"destination": "news.>", "kind": "topic", "durable": "all", "messages": 10, "bytes": 1 << 20}
+        first, second = manager.client("ann"), manager.client("ann")
+        sender = opened(first)
+        producer = producing(first, sender, "news.a", kind="topic")
+        first.do("consume", session=sender["session"], **how)
+        session = opened(second)
+        with pytest.raises(Refused) as refused:
+            second.do("consume", session=session["session"], **how)
+        assert refused.value.code == "duplicate-subscription"
+        first.gone()
+        (joined,) = second.do("consume", session=session["session"], **how)["joined"]
+        other = manager.client()
+        sender = opened(other)
+        producer = producing(other, sender, "news.a", kind="topic")
+        other.store(producer, 1, b"x", ids=sender["ids"][0])
+        manager.turn()
+        assert second.bodies(joined["handle"]) == [b"x"]
 
 
 @pytest.mark.requirement("CLU-118", "CLU-119", "CLU-123")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
 import fairlead
 from fairlead.sites.edge.bridge import lasting_name
+from fairlead.sites.edge.durable import DurableLink
 from fairlead.sites.trail import Trail, Way
 from tests.sites.tools import clients, started
 
@@ -31,6 +33,22 @@ def test_a_bridge_keeps_its_name(tmp_path: Path) -> None:
     assert len(first) == 16
 
 
+async def test_a_message_keeps_its_topic_when_the_line_it_came_by_is_lost() -> None:
+    async def read() -> bytes:
+        message.destination = "orders.>"  # what a consumer by pattern says of a line that is gone
+        return b"body"
+
+    message = MagicMock(destination="orders.eu", is_large=True, body_kind="bytes", properties={}, read=read)
+    message.id = "id-1"
+    here, there = MagicMock(), MagicMock()
+    consumer = here.topic.return_value.subscribe.return_value.__aenter__.return_value
+    consumer.take_batch = AsyncMock(side_effect=[[message], []])
+    there.topic.return_value.send = AsyncMock()
+    await DurableLink("bridge", "", "", [], lambda level, text: None)._carry(here, there, "orders.>", UP)
+    there.topic.assert_called_once_with("orders.eu")
+    message.ack.assert_called_once_with()
+
+
 @pytest.mark.processes
 async def test_a_stored_message_crosses_once_through_a_killed_bridge_and_a_killed_server() -> None:
     settings = {"messages.enabled": "true", "links.durable": "orders.>"}
@@ -41,7 +59,8 @@ async def test_a_stored_message_crosses_once_through_a_killed_bridge_and_a_kille
             up = above.topic("orders.eu").subscribe("reader")
             down = below.topic("orders.eu").subscribe("reader")
             async with up, down:
-                servers["leaf"].wait_until(lambda report: links_attached(report))
+                for server in servers.values():  # a link's subscription begins with what is sent after it was made
+                    await asyncio.to_thread(server.wait_until, links_attached)
                 sending = asyncio.create_task(send(below, "up", 200))
                 await send(above, "down", 50)
                 servers["leaf"].kill("bridge")
@@ -59,6 +78,7 @@ async def test_a_stored_message_crosses_once_through_a_killed_bridge_and_a_kille
 
 
 def links_attached(report: dict[str, object]) -> bool:
+    """The test's own reader and the link's."""
     messages = report["messages"]
     assert isinstance(messages, dict)
     return int(messages["consumers"]) >= 2

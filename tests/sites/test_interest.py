@@ -97,18 +97,19 @@ def test_a_link_hears_everything_and_then_what_changes() -> None:
     assert desk.wishes(2).links == {2: "i2"}
 
 
-def test_nobody_elsewhere_hears_of_the_registrar() -> None:
+@pytest.mark.parametrize(("user", "topic"), [("_registrar", "_REGISTRAR"), ("_streams", "_STREAMS")])
+def test_nobody_elsewhere_hears_of_the_servers_own_programs(user: str, topic: str) -> None:
     desk = Desk()
-    registrar = desk.client(1, user="_registrar")
-    desk.control(registrar, kinds.KIND_REGISTER, "_REGISTRAR", 1)
-    assert registrar.registrations
+    own = desk.client(1, user=user)
+    desk.control(own, kinds.KIND_REGISTER, topic, 1)
+    assert own.registrations
     desk.link(2)
     assert desk.wishes(2).served == {}
-    desk.control(registrar, kinds.KIND_UNREGISTER, number=1)
-    desk.control(registrar, kinds.KIND_REGISTER, "_REGISTRAR", 2)
+    desk.control(own, kinds.KIND_UNREGISTER, number=1)
+    desk.control(own, kinds.KIND_REGISTER, topic, 2)
     assert desk.wishes(2).served == {}
     intruder = desk.client(3)
-    desk.control(intruder, kinds.KIND_REGISTER, "_REGISTRAR", 1)
+    desk.control(intruder, kinds.KIND_REGISTER, topic, 1)
     assert not intruder.registrations
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,8 @@ from fairlead.broker.interest import LINK_TOPIC, LINK_TYPE, NAMED, SERVED, SUBSC
 from fairlead.broker.parties import Attachment
 from fairlead.broker.routing import NAME_MARK, RID_BASE, Routing
 from fairlead.errors import FairleadError
-from fairlead.security.inside import REGISTRAR as REGISTRAR_USER
-from fairlead.security.rules import REGISTRAR as REGISTRAR_TOPIC
+from fairlead.security import inside
+from fairlead.security.rules import REGISTRAR, STREAMS
 from fairlead.store import layout
 from fairlead.wire import kinds
 from fairlead.wire.frames import encode_frame
@@ -47,8 +47,10 @@ class Terms(NamedTuple):
 class Rules:
     """Nobody is restricted, but only the registrar is the registrar; `security.rules.Rules` has the same shape."""
 
+    OWN: ClassVar = {REGISTRAR: inside.REGISTRAR, STREAMS: inside.STREAMS}
+
     def allows(self, user: str, action: str, name: str) -> bool:
-        return action != "serve" or name != REGISTRAR_TOPIC or user == REGISTRAR_USER
+        return action != "serve" or self.OWN.get(name, user) == user
 
 
 class Attendance:

@@ -23,7 +23,7 @@ PATH_HEADER = ":path"
 PIECE_ENTRIES = 256  # at most in one frame; each is a pattern, a topic or a name, so that it fits into a ring
 
 SUBSCRIBED, SERVED, NAMED = "subscribed", "served", "named"
-AT_HOME = (SERVED, "_REGISTRAR")  # each server has its own, which is asked by its own clients only (DIR-23)
+AT_HOME = {(SERVED, "_REGISTRAR"), (SERVED, "_STREAMS")}  # asked by clients of the server itself only (DIR-23)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -35,7 +35,7 @@ class Interest:
         self.links: dict[int, Attachment] = {}
 
     def add(self, what: str, key: str, amount: int) -> None:
-        if (what, key) == AT_HOME:
+        if (what, key) in AT_HOME:
             return
         counts = self.counts[what]
         count = counts.get(key, 0) + amount
@@ -55,7 +55,7 @@ class Interest:
             return []
         after: dict[tuple[str, str], int] = {}
         for what, key, amount in changes:
-            if (what, key) == AT_HOME:
+            if (what, key) in AT_HOME:
                 continue
             after[what, key] = after.get((what, key), self.counts[what].get(key, 0)) + amount
         told: dict[str, dict[str, int]] = {}

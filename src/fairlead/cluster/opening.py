@@ -2,7 +2,7 @@
 
 Every step that concerns a destination is posted to its queue; the answer goes out from there, when what it rests on
 is safe. A consumer is attached only after its subscription's record is safe, so that no delivery comes before the
-answer.
+answer; one by pattern is paused until then.
 """
 
 from __future__ import annotations
@@ -161,27 +161,30 @@ class Opening:
         if asked.durable:
             self._subscriptions.declare(session, asked, asked.destination)
         group = self._patterns.open(session, new_handle(line), asked)
-        joined: list[dict[str, Any]] = []
-
-        def answer() -> None:
-            facts = {"consumer": group.handle, "joined": joined}
-            self._core.after(self._core.last_index, lambda: self._core.answer(line, number, facts))
-
         waiting = self._patterns.matching(group)
         left = len(waiting)
-        if not left:
-            answer()
 
-        def done(facts: dict[str, Any] | None) -> None:
+        def answer() -> None:
+            if line.gone or session.line is not line:
+                return
+            if group.refusal is None:
+                self._patterns.answer(line, number, group)
+                return
+            self._patterns.take(line, group.handle)
+            for member in group.consumers():
+                self.close(line, member)
+            self._core.error(line, number, group.refusal.code, group.refusal.text)
+
+        def done() -> None:
             nonlocal left
             left -= 1
-            if facts is not None:
-                joined.append(facts)
-            if not left:
-                answer()
+            if left <= 0:
+                self._core.after(self._core.last_index, answer)
 
         for destination in waiting:
             self._patterns.join(group, destination, done)
+        if not waiting:
+            done()
 
     def end(self, line: Line, number: int, request: dict[str, Any]) -> None:
         handle = requests.read(request, requests.OfHandle).handle

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATTERN_TOPICS_MAX: Final = 10_000
 PIPELINE: Final = "pipeline"
 """The client all named cursors of topics belong to."""
-Done = Callable[[dict[str, Any] | None], None]
+Done = Callable[[], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -227,6 +227,9 @@ class Group:
     session: Session
     asked: requests.Consume
     members: dict[int, Consumer] = field(default_factory=dict)  # by destination number
+    joined: list[dict[str, Any]] = field(default_factory=list)  # for the answer
+    is_answered: bool = False
+    refusal: FairleadError | None = None  # why it cannot have a topic that it began with
 
     def consumers(self) -> list[Consumer]:
         return list(self.members.values())
@@ -251,13 +254,14 @@ class Patterns:
         pattern = group.asked.destination
         return [d for d in self._core.destinations.values() if d.kind == "topic" and fits(pattern, d.name)]
 
-    def join(self, group: Group, destination: Destination, done: Done) -> None:
-        """Take this topic in; `done` gets the facts of the consumer, or None if it could not be."""
+    def join(self, group: Group, destination: Destination, done: Done = lambda: None) -> None:
+        """Take this topic in. Nothing is delivered of it before the client was told its handle."""
         line, asked = group.session.line, group.asked
         if line is None or destination.number in group.members:
-            done(None)
+            done()
             return
         consumer = self._core.sessions.opening.make_consumer(line, group.session, destination, asked)
+        consumer.paused |= not group.is_answered
         group.members[destination.number] = consumer
 
         def begin() -> None:
@@ -269,28 +273,39 @@ class Patterns:
                 group.members.pop(destination.number, None)
                 self._core.sessions.opening.drop(line, consumer)
                 self._core.event("warning", refusal.code, refusal.text, destination=destination.name)
-                done(None)
-                return
-            done({"handle": consumer.handle, "destination": destination.name, "destination_id": destination.id.hex()})
+                group.refusal = refusal
+            else:
+                self._joined(group, consumer)
+            done()
 
         self._core.post(destination, begin)
 
+    def _joined(self, group: Group, consumer: Consumer) -> None:
+        """It will be in the answer; when that was given already, it is told by NOTICE `joined`."""
+        destination = consumer.destination
+        facts = {"handle": consumer.handle, "destination": destination.name, "destination_id": destination.id.hex()}
+        if group.is_answered:
+            self._core.notice(group.session, event="joined", consumer=group.handle, **facts)
+        else:
+            group.joined.append(facts)
+
+    def answer(self, line: Line, number: int, group: Group) -> None:
+        """Everything it began with is taken in, and safe: now the client may get messages."""
+        self._core.answer(line, number, {"consumer": group.handle, "joined": group.joined})
+        group.is_answered = True
+        for consumer in group.consumers():
+            consumer.paused = group.session.stopped
+            self._core.ready(consumer.destination)
+
     def on_created(self, destination: Destination) -> None:
-        """A topic was made: consumers whose pattern it matches get it, and are told so by NOTICE `joined`."""
+        """A topic was made: consumers whose pattern it matches get it."""
         self._core.sessions.subscriptions.on_created(destination)
         if destination.kind != "topic":
             return
-        for session, groups in self._groups.items():
+        for groups in self._groups.values():
             for group in groups.values():
                 if len(group.members) < PATTERN_TOPICS_MAX and fits(group.asked.destination, destination.name):
-                    self.join(group, destination, self._teller(session, group))
-
-    def _teller(self, session: Session, group: Group) -> Done:
-        def tell(facts: dict[str, Any] | None) -> None:
-            if facts is not None:
-                self._core.notice(session, event="joined", consumer=group.handle, **facts)
-
-        return tell
+                    self.join(group, destination)
 
     def get(self, line: Line, handle: int) -> Group | None:
         return next((g[handle] for s in line.sessions.values() if (g := self._groups.get(s)) and handle in g), None)

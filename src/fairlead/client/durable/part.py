@@ -340,7 +340,7 @@ class Part:
             else:
                 self.road.handles[int(facts["consumer"])] = consumer
                 consumer.on_open(facts)
-                self.road.late(int(facts["consumer"]))
+                self.road.late(int(facts["consumer"]), *(int(topic["handle"]) for topic in facts.get("joined", ())))
 
         self.road.opening += 1
         consumer.is_opening = True

@@ -396,9 +396,11 @@ class Road:
         elif self.opening and len(self._late) < LATE_FRAMES_MAX:
             self._late.setdefault(handle, []).append(body)  # came before the answer that names the handle
 
-    def late(self, handle: int) -> None:
-        for body in self._late.pop(handle, ()):
-            self._on_deliver(handle, body)
+    def late(self, *handles: int) -> None:
+        """These are known now; of a pattern, the handles of all its topics."""
+        for handle in handles:
+            for body in self._late.pop(handle, ()):
+                self._on_deliver(handle, body)
         if not self.opening:
             self._late.clear()
 

@@ -71,16 +71,17 @@ class DurableLink:
                 batch = await consumer.take_batch(BATCH_MAX)
                 if not batch:
                     return
-                await asyncio.gather(*(self._send(there, message, way) for message in batch))
+                # What a pattern got is known by the line it came by: its topic is asked for before that can be lost.
+                await asyncio.gather(*(self._send(there, message, message.destination, way) for message in batch))
                 for message in batch:
                     message.ack()
 
-    async def _send(self, there: fairlead.Connection, message: Delivery, way: Way) -> None:
+    async def _send(self, there: fairlead.Connection, message: Delivery, topic: str, way: Way) -> None:
         trail = Trail.of(message.id, message.properties)
         if not trail.may_go(way):
             return
         body = await message.read() if message.is_large else message.body
-        await there.topic(message.destination).send(
+        await there.topic(topic).send(
             message.text() if message.body_kind == "text" else body if message.body_kind == "bytes" else message.data(),
             key=message.key,
             priority=message.priority,
