@@ -30,6 +30,8 @@ values = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(),
         via=st.lists(names, max_size=HOPS_MAX).map(tuple),
         sealed=st.sampled_from(["", "text", "bytes"]),
         time=st.integers(0, 2**62),
+        doubt=st.none() | st.tuples(names, names),
+        again=st.booleans(),
     )
 )
 def test_they_come_out_as_they_went_in(instructions: Instructions) -> None:
@@ -65,6 +67,17 @@ def test_where_a_message_has_been_and_left_it_is_another_one() -> None:
     assert [one.key for one in (first, to_c, to_b, back)] == ["id", "id", "id", "id/3"]
     assert (back.hops, back.via) == (3, ("C", "B", "C"))
     assert back.onward("B").key == "id/4"
+
+
+def test_what_a_broker_may_have_goes_to_the_queue_that_knows_its_id() -> None:
+    """And is as it was before when it is there; elsewhere that queue means nothing."""
+    doubtful = Instructions("AZ", "id", "app.AZ", doubt=("B", "carry.C::AZ"))
+    assert [doubtful.queue_at(broker) for broker in "BC"] == ["carry.C::AZ", "app.AZ"]
+    there = doubtful.onward("B")
+    assert (there.doubt, there.via, there.key, there.hops) == (None, (), "id", 1)
+    assert there.onward("C").via == ("C",)
+    in_its_queue = Instructions("AZ", "id", "app.AZ", doubt=("B", "app.AZ")).onward("B")
+    assert (in_its_queue.via, in_its_queue.key) == (("B",), "id")
 
 
 @pytest.mark.parametrize("to", ["", None, 7, b"AZ", "@A", "a*", "a>", "a?", "a/b", "a\nb", "x" * 251, "\ud800"])

@@ -53,6 +53,15 @@ def test_steps(outcome: Outcome, route: Route | None, in_doubt: bool, age_s: flo
     assert bool(step.reason) == (do == "dead")
 
 
+@pytest.mark.parametrize("outcome", [Outcome.DOUBTFUL, Outcome.UNREACHABLE])
+def test_what_a_broker_may_have_waits_for_it_until_it_is_out_of_the_directory(outcome: Outcome) -> None:
+    def step(*, is_gone: bool) -> Step:
+        return next_step(outcome, TO_AZ, at="C", route=AT_B, in_doubt=True, is_gone=is_gone, age_s=0)
+
+    assert step(is_gone=False) == Step("wait")
+    assert step(is_gone=True) == Step("send", "B")
+
+
 def test_an_answer_is_dropped_when_nobody_waits_for_it() -> None:
     def step(outcome: Outcome, age_s: float) -> str:
         return next_step(outcome, ANSWER, at="A", route=None, in_doubt=False, age_s=age_s).do
@@ -65,6 +74,10 @@ def test_an_answer_is_dropped_when_nobody_waits_for_it() -> None:
 def test_what_cannot_be_carried() -> None:
     assert fault_of(TO_AZ) == fault_of(ANSWER) == fault_of(TO_AZ._replace(hops=HOPS_MAX - 1)) == ""
     assert "no delivery" in fault_of(None)
+    for queue in ("app.AZ", "carry.C::AZ"):
+        assert fault_of(TO_AZ._replace(doubt=("B", queue)), "AZ") == ""
+    for queue in ("orders", "_DMQ", "app.AY", "carry.C::AY", "carry.C::", "carry.AZ"):
+        assert queue in fault_of(TO_AZ._replace(doubt=("B", queue)), "AZ")
     assert "4 brokers" in fault_of(TO_AZ._replace(hops=HOPS_MAX))
     for queue in ("orders", "_DMQ", "app.AY", "carry.B", "app."):
         assert queue in fault_of(TO_AZ._replace(queue=queue))

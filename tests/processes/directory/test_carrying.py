@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import fairlead
+import fairlead.sync
+from fairlead.client.aio.destinations import Queue
 from fairlead.directory.rows import AppKind
-from fairlead.errors import FairleadError
+from fairlead.errors import ConnectionLost, FairleadError
 from fairlead.testing.directory_world import World
 
 WAIT_S = 60.0
@@ -173,6 +175,84 @@ async def test_a_sender_whose_broker_is_killed_goes_on_at_another(world: World, 
             await loop.run_in_executor(None, world.start_again, "B")
         await reader.until(150)
     await reader.close()
+
+
+@pytest.mark.requirement("DIR-73")
+@pytest.mark.requirement("DIR-75")
+@pytest.mark.parametrize("where", ["BC", "C"])
+async def test_what_a_killed_broker_may_have_stored_is_not_sent_elsewhere(
+    world: World, names: Any, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The confirmations are lost with the broker: the messages were read there, or are on their way from there."""
+    ax, az = names
+    readers = [Reader(world, az, "static") for _ in where]
+    for reader, broker in zip(readers, where, strict=True):
+        await reader.at(broker)
+    stored, killed, really_send = 0, asyncio.Event(), Queue.send
+
+    async def unconfirmed(self: Queue, *args: Any, **options: Any) -> Any:
+        nonlocal stored
+        receipt = await really_send(self, *args, **options)
+        if not killed.is_set():
+            stored += 1
+            await killed.wait()
+            raise ConnectionLost("the confirmation was lost")
+        return receipt
+
+    def done() -> list[int]:
+        return sorted(number for reader in readers for number in reader.done)
+
+    monkeypatch.setattr(Queue, "send", unconfirmed)
+    loop = asyncio.get_running_loop()
+    async with fairlead.connect(world.url("pair"), name=ax, placement="central", reconnect_limit_s=WAIT_S) as sender:
+        assert sender.broker == "B"
+        sending = asyncio.gather(*(sender.send_to(az, b"%d" % number, timeout=WAIT_S) for number in range(8)))
+        await world.until(lambda: stored == 8 and len(done()) == 8, "all are stored, and read")
+        await loop.run_in_executor(None, world.kill, "B")
+        killed.set()
+        try:
+            await sending  # safe at A, from where they are taken to B
+            assert sender.broker == "A"
+        finally:
+            await loop.run_in_executor(None, world.start_again, "B")
+        await world.until(lambda: waiting(world, "A", f"carry.B::{az}") == 0, "B was asked")
+        await sender.send_to(az, b"8", timeout=WAIT_S)
+        await world.until(lambda: 8 in done(), "it goes on")
+    assert done() == list(range(9))
+    for reader in readers:
+        await reader.close()
+
+
+def waiting(world: World, broker: str, queue: str) -> int:
+    """How many messages are in a queue that was there."""
+    with fairlead.sync.connect(world.brokers[broker].url) as connection:
+        return int(connection.admin.destination(destination=queue)["depth"])
+
+
+@pytest.mark.requirement("DIR-75")
+async def test_what_was_given_out_at_a_killed_broker_comes_from_another_with_a_mark(world: World, names: Any) -> None:
+    """The reader had it and did not settle it; it goes to C, and so does the message after B is back."""
+    ax, az = names
+    loop = asyncio.get_running_loop()
+    async with (
+        fairlead.connect(world.brokers["A"].url, application=ax) as sender,
+        fairlead.connect(world.url("only-B"), name=az, kind="static", reconnect_limit_s=WAIT_S) as reader,
+        reader.application() as inbox,
+    ):
+        await sender.send_to(az, b"once", timeout=WAIT_S)
+        first = await inbox.receive(timeout=WAIT_S)
+        assert first is not None
+        assert not first.redelivered
+        await loop.run_in_executor(None, world.kill, "B")
+    await loop.run_in_executor(None, world.start_again, "B")
+    async with (
+        fairlead.connect(world.url("only-C"), name=az, kind="static", reconnect_limit_s=WAIT_S) as reader,
+        reader.application() as inbox,
+    ):
+        again = await inbox.receive(timeout=WAIT_S)
+        assert again is not None
+        assert (again.body, again.redelivered, again.delivery.redelivered) == (b"once", True, False)
+        await again.ack(confirm=True)
 
 
 @pytest.mark.requirement("DIR-75")

@@ -115,8 +115,8 @@ class AppMessage:
 
     @property
     def redelivered(self) -> bool:
-        """Was it given to a connection before, which did not settle it?"""
-        return self.delivery.redelivered
+        """Was it given to a connection before, which did not settle it; or may it have been, at another broker?"""
+        return self.delivery.redelivered or self.instructions.again
 
     @property
     def hops(self) -> int:

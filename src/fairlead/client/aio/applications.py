@@ -2,7 +2,8 @@
 
 A connection that has an application name sends to the queue its registrar names: that of the recipient, or one whose
 content is carried to the recipient's broker. The surprising part is what happens when the connection is lost and goes
-to another broker in between: the message is sent again under its own id, and stored once at the recipient's broker.
+to another broker in between: what the first broker may have stored is handed to the new one with the word that it is to
+go there, to the queue that knows its id, and nowhere else. A call is not sent again: it is lost, and says so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fairlead.client.durable.receipt import Receipt
 from fairlead.directory.delivery.calls import Calls, Turn
 from fairlead.directory.delivery.instructions import HOPS_MAX, Instructions, checked_headers, checked_recipient
 from fairlead.directory.delivery.known import KnownRoutes
-from fairlead.directory.delivery.routes import CARRY, Route, app_queue
+from fairlead.directory.delivery.routes import CARRY, Route, app_queue, carry_queue
 from fairlead.errors import (
     BadParameter,
     ConnectionLost,
@@ -215,19 +216,22 @@ class Applications:
         deadline_s: float,
     ) -> Receipt:
         """Send it to where the registrar says, and again where it turns out to be elsewhere or the line was lost."""
-        loop, absent = asyncio.get_running_loop(), 0
+        loop, absent, doubt = asyncio.get_running_loop(), 0, None
         options = {option: value for option, value in options.items() if value is not None}
         is_call = "correlation_id" in options and not instructions.is_answer
         self._sending += 1
         try:
             while True:
                 try:
-                    route = await self._route(name, deadline_s)
+                    queue = await self._queue(name, instructions, doubt, deadline_s)
                     if is_call:
                         options["reply_to"] = await self._reply_queue()
                         instructions = instructions._replace(reply_broker=self._connection.broker)
                     said, content = await self.sealing.seal(instructions, body, options, sealed)
-                    queue = route.queue or instructions.queue
+                    if doubt is None:
+                        doubt = (self._connection.broker, queue)
+                    elif queue != doubt[1] and not instructions.is_answer:
+                        said = said._replace(doubt=doubt)
                     carried = queue.startswith(CARRY)
                     parameters = CARRY_PARAMETERS if carried else None
                     return await self._connection.queue(queue, create=carried, parameters=parameters).send(
@@ -239,17 +243,36 @@ class Applications:
                     )
                 except (NoDestination, DestinationDeleted):
                     self._known.forget(name)  # it has moved since we asked
+                    doubt = None
                     absent += 1
                     if absent > HOPS_MAX or instructions.is_answer:
                         raise Undeliverable(f"{instructions.to!r} is nowhere to be found; nothing was sent.") from None
                 except (SessionLost, ConnectionLost, ConversationLost):
                     if self._connection.closed:
                         raise
+                    if is_call and doubt is not None:
+                        raise ConnectionLost(
+                            f"The connection was lost while the call was sent; {instructions.to!r} may act on it."
+                        ) from None
                 if loop.time() + PAUSE_S > deadline_s:
                     raise RequestTimeout(f"The message to {instructions.to!r} could not be sent in time.")
                 await asyncio.sleep(PAUSE_S)
         finally:
             self._sending -= 1
+
+    async def _queue(
+        self, name: str, instructions: Instructions, doubt: tuple[str, str] | None, deadline_s: float
+    ) -> str:
+        """The queue at this broker; of a message that another broker may have, one from which it is carried there."""
+        if doubt is None or instructions.is_answer:
+            return (await self._route(name, deadline_s)).queue or instructions.queue
+        broker, queue = doubt
+        try:
+            if not (await self._route(f"@{broker}", deadline_s)).queue:
+                return queue  # here, or as good as here
+        except Undeliverable:
+            pass  # it was taken out of the directory: the registrar sees to it
+        return carry_queue(broker, instructions.to)
 
     async def _route(self, name: str, deadline_s: float) -> Route:
         """Where a message goes; Undeliverable if nobody knows the name. What was known serves if nobody answers."""

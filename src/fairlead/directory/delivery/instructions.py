@@ -19,7 +19,9 @@ HOPS_MAX: Final = 4  # brokers that pass a message on (DIR-78)
 NAME_MAX: Final = 250  # "app." before it, and a name of a queue may have 255 bytes
 TEXT_MAX: Final = 2048
 SEPARATOR: Final = "\n"
-NAMES: Final = frozenset({"to", "from", "label", "id", "queue", "hops", "via", "reply-broker", "sealed", "time"})
+NAMES: Final = frozenset(
+    {"to", "from", "label", "id", "queue", "hops", "via", "reply-broker", "sealed", "time", "doubt", "again"}
+)
 
 
 class Instructions(NamedTuple):
@@ -35,6 +37,8 @@ class Instructions(NamedTuple):
     via: tuple[str, ...] = ()  # brokers where it has been in the recipient's queue
     sealed: str = ""
     time: int = 0  # when it was sealed: milliseconds since 1970, by the sender's clock
+    doubt: tuple[str, str] | None = None  # broker and queue that may have it already: it goes there, and nowhere else
+    again: bool = False  # somebody may have got it before
 
     def properties(self) -> dict[str, Value]:
         """As the message carries them; what is empty is left out."""
@@ -49,6 +53,8 @@ class Instructions(NamedTuple):
             "via": SEPARATOR.join(self.via),
             "sealed": self.sealed,
             "time": self.time,
+            "doubt": SEPARATOR.join(self.doubt or ()),
+            "again": self.again,
         }
         return {name: value for name, value in found.items() if value}
 
@@ -59,6 +65,7 @@ class Instructions(NamedTuple):
         if not (texts["to"] and texts["id"] and texts["queue"]):
             return None
         hops, time = properties.get("hops", 0), properties.get("time", 0)
+        broker, _, queue = texts["doubt"].partition(SEPARATOR)
         if not isinstance(hops, int) or isinstance(hops, bool) or hops < 0:
             hops = HOPS_MAX
         return cls(
@@ -72,11 +79,18 @@ class Instructions(NamedTuple):
             via=tuple(texts["via"].split(SEPARATOR)[: HOPS_MAX + 1]) if texts["via"] else (),
             sealed=texts["sealed"],
             time=time if isinstance(time, int) and not isinstance(time, bool) else 0,
+            doubt=(broker, queue) if broker and queue else None,
+            again=properties.get("again") is True,
         )
 
     def onward(self, broker: str) -> Instructions:
-        """As they are when it is stored at this broker next."""
-        return self._replace(hops=self.hops + 1, via=(*self.via, broker))
+        """As they are when it is stored at this broker next, in `queue_at` it."""
+        via = (*self.via, broker) if self.queue_at(broker) == self.queue else self.via
+        return self._replace(hops=self.hops + 1, via=via, doubt=None)
+
+    def queue_at(self, broker: str) -> str:
+        """Where it is stored at this broker: the recipient's queue, or the one that may have it already."""
+        return self.doubt[1] if self.doubt is not None and self.doubt[0] == broker else self.queue
 
     @property
     def key(self) -> str:

@@ -1,7 +1,8 @@
 """What becomes of a message that goes to another broker, after each attempt (DIR-73, DIR-77, DIR-78).
 
 The surprising part is doubt. A message that may have been stored at a broker whose answer never came is not sent to
-another broker, or the recipient could get it twice; it waits for that broker, which knows its id again.
+another broker, or the recipient could get it twice; it waits for that broker, which knows its id again. Only when an
+operator has taken that broker out of the directory does it go elsewhere, marked as one that may have come before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from fairlead.directory.delivery.instructions import HOPS_MAX, Instructions
+from fairlead.directory.delivery.queues import carried_to
 from fairlead.directory.delivery.routes import Route, app_queue
 
 __all__ = ["ANSWER", "Outcome", "Step", "fault_of", "next_reader", "next_step", "unread_selector"]
@@ -53,11 +55,18 @@ def fault_of(instructions: Instructions | None, app: str | None = None) -> str:
         return f"it is in the queue of what goes to {app or 'connections that asked'}"
     if app and instructions.queue != app_queue(app):
         return f"its queue {instructions.queue[:60]!r} is not that of {app}"
+    if instructions.doubt is not None and not _is_way_to(instructions.doubt[1], instructions.to):
+        return f"the queue {instructions.doubt[1][:60]!r} that may have it is not one on its way"
     if instructions.hops >= HOPS_MAX:
         return f"{HOPS_MAX} brokers have passed it on already"
     if instructions.queue != app_queue(instructions.to) and not instructions.queue.startswith(ANSWER):
         return f"its queue {instructions.queue[:60]!r} is not that of an application"
     return ""
+
+
+def _is_way_to(queue: str, app: str) -> bool:
+    carried = carried_to(queue)
+    return carried.app == app if carried is not None else queue == app_queue(app)
 
 
 def next_step(
@@ -67,12 +76,14 @@ def next_step(
     at: str,
     route: Route | None,
     in_doubt: bool,
+    is_gone: bool = False,
     age_s: float,
     patience_s: float = PATIENCE_S,
 ) -> Step:
     """What to do after an attempt at broker `at`.
 
-    `route`: what the directory says now; None: it cannot be asked, or need not be. `age_s`: how long it has been here.
+    `route`: what the directory says now; None: it cannot be asked, or need not be. `is_gone`: there is no such broker
+    any more. `age_s`: how long the message has been here.
     """
     if outcome is Outcome.STORED:
         return DONE
@@ -83,7 +94,7 @@ def next_step(
         if outcome is Outcome.ABSENT or is_old:
             return Step("drop", reason="the connection that asked is gone")
         return WAIT
-    if outcome is Outcome.DOUBTFUL or (outcome is Outcome.UNREACHABLE and in_doubt):
+    if not is_gone and (outcome is Outcome.DOUBTFUL or (outcome is Outcome.UNREACHABLE and in_doubt)):
         return WAIT
     pause = LATER if outcome is Outcome.ABSENT else WAIT
     if route is None:

@@ -195,21 +195,23 @@ class Carrying:
 
     async def send(self, message: Delivery, instructions: Instructions, at: str, *, hold: bool = False) -> None:
         """Until it is settled. `hold`: not to be given back in between, for where it is that would count against it."""
-        in_doubt = message.redelivered  # somebody who carried it before us may have got as far as storing it
+        # Somebody who carried it before us, or its sender, may have got as far as storing it there.
+        in_doubt = message.redelivered or instructions.doubt is not None
         pause_s = PAUSE_S[0]
         while True:
-            outcome, why = await self._attempt(message, instructions.onward(at), at)
-            route = None
-            if outcome in (Outcome.ABSENT, Outcome.UNREACHABLE) and not instructions.is_answer:
-                route = await self.route(instructions.to)
+            outcome, why = await self._attempt(message, instructions, at)
+            route, is_gone = None, False
             if outcome in (Outcome.DOUBTFUL, Outcome.UNREACHABLE):
-                await self._find(at)
+                is_gone = not await self._find(at)
+            if not instructions.is_answer and (is_gone or outcome in (Outcome.ABSENT, Outcome.UNREACHABLE)):
+                route = await self.route(instructions.to)
             step = next_step(
                 outcome,
                 instructions,
                 at=at,
                 route=route,
                 in_doubt=in_doubt,
+                is_gone=is_gone,
                 age_s=(datetime.now(UTC) - message.arrival).total_seconds(),
                 patience_s=self._patience_s,
             )
@@ -219,6 +221,8 @@ class Carrying:
                     self.carried += 1
                     return
                 case "send":
+                    again = instructions.again or (is_gone and (in_doubt or outcome is Outcome.DOUBTFUL))
+                    instructions = instructions._replace(doubt=None, again=again)
                     at, in_doubt = step.broker, False
                 case "later" if not hold:
                     message.retry(LATER_S)
@@ -235,10 +239,11 @@ class Carrying:
                     self.bury(message, f"{step.reason} {why}".strip())
                     return
 
-    async def _attempt(self, message: Delivery, onward: Instructions, at: str) -> tuple[Outcome, str]:
+    async def _attempt(self, message: Delivery, instructions: Instructions, at: str) -> tuple[Outcome, str]:
+        onward, queue = instructions.onward(at), instructions.queue_at(at)
         if at == self._broker:
-            return await send(self._own, message, onward)
-        return await self._lane(at).send(message, onward)
+            return await send(self._own, message, onward, queue)
+        return await self._lane(at).send(message, onward, queue)
 
     def bury(self, message: Delivery, reason: str) -> None:
         self.dead += 1
@@ -275,19 +280,21 @@ class Carrying:
         except FairleadError:
             return None
 
-    async def _find(self, broker: str) -> None:
-        """It does not answer: perhaps it is somewhere else now."""
+    async def _find(self, broker: str) -> bool:
+        """It does not answer: perhaps it is somewhere else now. Not if it was taken out of the directory for good."""
         now_s = asyncio.get_running_loop().time()
         if broker == self._broker or now_s - self._found_s.get(broker, 0.0) < FOUND_S:
-            return
+            return True
         self._found_s[broker] = now_s
         try:
-            rows = (await self._directory.list_brokers(timeout=LOOK_UP_S)).brokers
+            answer = await self._directory.list_brokers(timeout=LOOK_UP_S)
         except FairleadError:
-            return
-        for row in rows:
+            return True
+        for row in answer.brokers:
             if row.name == broker:
                 await self._lane(broker).at(row)
+                return True
+        return answer.stale
 
     # What is left here of an application that has gone.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fairlead.client.aio.connection import Connection
 from fairlead.client.aio.delivery import Delivery
-from fairlead.directory.delivery.instructions import Instructions
+from fairlead.directory.delivery.instructions import NAMES, Instructions
 from fairlead.directory.registrar.onward import Outcome
 from fairlead.directory.rows import Broker
 from fairlead.errors import (
@@ -54,12 +54,12 @@ class Lane:
         if self._connection is not None and self._address != address_of(row, secure=self._is_secure(row)):
             await self.close()
 
-    async def send(self, message: Delivery, instructions: Instructions) -> tuple[Outcome, str]:
+    async def send(self, message: Delivery, instructions: Instructions, queue: str) -> tuple[Outcome, str]:
         """One attempt, and why it failed."""
         connection = await self._dial()
         if connection is None or not connection.connected:
             return Outcome.UNREACHABLE, self.error
-        work = asyncio.ensure_future(send(connection, message, instructions))
+        work = asyncio.ensure_future(send(connection, message, instructions, queue))
         try:
             while not work.done():
                 was_lost = not self.connected
@@ -110,15 +110,18 @@ class Lane:
             return made
 
 
-async def send(connection: Connection, message: Delivery, instructions: Instructions) -> tuple[Outcome, str]:
-    """Store it in its queue at the other side of a connection, under its id: once, however often it is tried."""
+async def send(
+    connection: Connection, message: Delivery, instructions: Instructions, queue: str
+) -> tuple[Outcome, str]:
+    """Store it in a queue at the other side of a connection, under its id: once, however often it is tried."""
+    kept = {name: value for name, value in message.properties.items() if name not in NAMES}
     try:
-        await connection.queue(instructions.queue, create=False).send(
+        await connection.queue(queue, create=False).send(
             _body(message),
             key=message.key,
             priority=message.priority,
             ttl=_ttl_s(message),
-            properties={**message.properties, **instructions.properties()},
+            properties={**kept, **instructions.properties()},
             correlation_id=message.correlation_id,
             reply_to=message.reply_to,
             type=message.type,

@@ -128,9 +128,9 @@ class Leftovers:
             await self._carrying.send(message, instructions, broker, hold=True)
 
     def _instructions(self, app: str, message: Delivery) -> Instructions:
-        """Its own; or what they would be, if it was sent to the queue as to any other."""
+        """Its own, or what they would be if it was sent to the queue as to any other; and whether it was given out."""
         found = Instructions.of(message.properties) or Instructions(to=app, id=message.id, queue=app_queue(app))
-        return found if found.via else found._replace(via=(self._broker,))
+        return found._replace(via=found.via or (self._broker,), again=found.again or message.redelivered)
 
     async def _delete(self, app: str) -> bool:
         """If nothing has come meanwhile. Not given up half-way: whoever makes the queue anew must know it is gone."""
