@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fairlead.client.aio.consuming import Consumer
     from fairlead.client.aio.delivery import Delivery
     from fairlead.client.aio.destinations import Queue, Topic
+    from fairlead.client.aio.feeding import Stream
     from fairlead.client.aio.placed import open_places
     from fairlead.client.aio.pooling import Pool
     from fairlead.client.aio.serving import Request
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
         Refused,
         RequestTimeout,
         Stale,
+        StreamRevoked,
         TransactionAborted,
         Unavailable,
         Undeliverable,
     )
+    from fairlead.feeds.block_codec import StreamMessage
     from fairlead.message import Message
     from fairlead.sealing import Keyring
 
@@ -80,6 +83,9 @@ __all__ = [
     "RequestTimeout",
     "Session",
     "Stale",
+    "Stream",
+    "StreamMessage",
+    "StreamRevoked",
     "Subscription",
     "Topic",
     "Transaction",
@@ -106,6 +112,8 @@ _HOMES = {
     "Receipt": "fairlead.client.durable.receipt",
     "Request": "fairlead.client.aio.serving",
     "Session": "fairlead.client.aio.sessions",
+    "Stream": "fairlead.client.aio.feeding",
+    "StreamMessage": "fairlead.feeds.block_codec",
     "Subscription": "fairlead.client.aio",
     "Topic": "fairlead.client.aio.destinations",
     "Transaction": "fairlead.client.aio.transactions",

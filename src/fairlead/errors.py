@@ -7,7 +7,8 @@
     ├── ProtocolError            somebody broke the rules of docs/protocol.md
     │   ├── LocalProtocolError   we did: the peer says so, or we noticed before sending
     │   └── RemoteProtocolError  the peer did; its connection is closed
-    │       └── BadEntries       its messages for a queue or topic are not well-formed (a ValueError too)
+    │       ├── BadEntries       its messages for a queue or topic are not well-formed (a ValueError too)
+    │       └── BadRow           a message of a stream is not a row of the stream's schema (a ValueError too)
     ├── Unavailable              nobody's fault; worth another try
     │   ├── NoReceiver           nobody serves this topic, or has this name, at the moment
     │   ├── ReceiverLost         whoever got the request is gone and has not answered it all
@@ -22,6 +23,7 @@
     │   ├── StoreFull            there is no room left on stable storage
     │   ├── NoneAvailable        no broker of the cluster can take another connection at the moment
     │   ├── Busy                 a synchronous connection still waits for the answer to its last call
+    │   ├── NoAdapter            no adapter of the stream is running at the moment
     │   ├── NoDirectory          directory unreachable: no server of it answers, or none may change it
     │   └── ShuttingDown         the server is being stopped
     ├── Refused                  the server said no; the same again gets the same answer
@@ -46,7 +48,10 @@
     │   ├── Undeliverable        the directory knows no application of this name
     │   ├── UnknownCluster       the directory has no cluster of this name, or it has no brokers
     │   ├── UnknownBroker        the directory has no broker of this name
-    │   └── NameTaken            another server that lives has this name
+    │   ├── NameTaken            another server that lives has this name
+    │   ├── UnknownStream        the stream administration has never heard of this stream
+    │   ├── StreamRefused        a feed adapter does not let this program have its line
+    │   └── StreamRevoked        the right to a stream was taken away while it was read
     ├── HandlerFailed            the receiver's own code failed while it answered
     ├── Cancelled                given up by whoever asked
     ├── Stale                    settled too late: the message is no longer this consumer's
@@ -76,6 +81,7 @@ __all__ = [
     "BadName",
     "BadParameter",
     "BadPattern",
+    "BadRow",
     "BadSelector",
     "BadTopic",
     "Blocked",
@@ -97,6 +103,7 @@ __all__ = [
     "KeyChanged",
     "LocalProtocolError",
     "NameTaken",
+    "NoAdapter",
     "NoDestination",
     "NoDirectory",
     "NoKey",
@@ -118,6 +125,8 @@ __all__ = [
     "StageMissing",
     "Stale",
     "StoreFull",
+    "StreamRefused",
+    "StreamRevoked",
     "TooLarge",
     "TooMany",
     "TransactionAborted",
@@ -126,6 +135,7 @@ __all__ = [
     "Undeliverable",
     "UnknownBroker",
     "UnknownCluster",
+    "UnknownStream",
     "UnsupportedVersion",
     "WrongKind",
     "from_wire",
@@ -178,6 +188,10 @@ class RemoteProtocolError(ProtocolError):
 
 class BadEntries(RemoteProtocolError, ValueError):
     """Messages that came for a queue or topic are not well-formed: see docs/durable.md, section 3."""
+
+
+class BadRow(RemoteProtocolError, ValueError):
+    """A body is not a row of its schema: see docs/feeds.md, section 2."""
 
 
 class Unavailable(FairleadError):
@@ -267,6 +281,12 @@ class Busy(Unavailable):
     """A synchronous connection waits for an answer; wait for it, use another connection, or say `when_busy="queue"`."""
 
     code = "busy"
+
+
+class NoAdapter(Unavailable):
+    """The stream is known, and no adapter of it is running at the moment."""
+
+    code = "no-adapter"
 
 
 class NoDirectory(Unavailable):
@@ -446,6 +466,24 @@ class NameTaken(Refused):
     code = "name-taken"
 
 
+class UnknownStream(Refused):
+    """No adapter has ever registered for a stream of this name at this stream administration."""
+
+    code = "unknown-stream"
+
+
+class StreamRefused(Refused):
+    """A feed adapter does not let this program have its line, and the stream administration has no better offer."""
+
+    code = "stream-refused"
+
+
+class StreamRevoked(Refused):
+    """The right to a stream was taken away; nothing more comes from either adapter."""
+
+    code = "stream-revoked"
+
+
 class HandlerFailed(FairleadError):
     """The receiver's own code failed while it answered; the text is what it said."""
 
@@ -607,6 +645,13 @@ CODES: dict[str, Entry] = {
     "none-available": Entry(NoneAvailable, "No broker of the cluster can take another connection at the moment."),
     "unknown-broker": Entry(UnknownBroker, "The directory has no broker of this name; say `put_broker` first."),
     "name-taken": Entry(NameTaken, "Another server that lives has this name; choose another, or stop that one."),
+    # About streams.
+    "unknown-stream": Entry(UnknownStream, "The stream administration knows no such stream; is the name right?"),
+    "no-adapter": Entry(NoAdapter, "No adapter of the stream is running at the moment; try again when one is."),
+    "stream-refused": Entry(
+        StreamRefused, "A feed adapter does not let this program have its line; the text says why."
+    ),
+    "stream-revoked": Entry(StreamRevoked, "The right to the stream was taken away; ask whoever runs it."),
     # About the server.
     "shutting-down": Entry(ShuttingDown, "The server is being stopped.", closes=True),
     "manager-lost": Entry(ConnectionLost, "The connection manager of this connection is gone; connect again.", True),

@@ -33,6 +33,8 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "node": ("fairlead.cli.node", "node_group", "Prepare and run one node of a cluster."),
     "tunnel": ("fairlead.cli.tunnel", "tunnel_group", "Connections through HTTP: run a gateway, look at one."),
     "directory": ("fairlead.cli.directory", "directory_group", "Brokers, clusters and applications: look, change."),
+    "feed": ("fairlead.cli.feed", "feed_group", "Feed adapters: make redundant streams of sources."),
+    "streams": ("fairlead.cli.streams", "streams_group", "Feeds that fail over: look, switch, read, record."),
     "pipeline": ("fairlead.cli.pipeline", "pipeline_group", "Archive, replay and check messages by the million."),
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),

@@ -147,6 +147,8 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
         show_tunnels(console, report["tunnel"])
     if "name" in report.get("registrar", {}):
         show_registrar(console, report["registrar"])
+    if report.get("streams", {}).get("state", "switched off") != "switched off":
+        show_streams(console, report["streams"])
     if report["updates"]:
         updates = table("Updates", "component", "when", "from", "to", "pause ms", "outcome", "reason")
         for one in report["updates"][-10:]:
@@ -202,6 +204,22 @@ def show_registrar(console: Console, found: dict[str, Any]) -> None:
         f"{found['broker_state'] if found['registered'] else 'not registered'}, {found['connections']:,} of "
         f"{found['limit']:,} connections, {found['applications_total']:,} applications, {found['pending']:,} reports "
         f"pending{trouble}\n"
+    )
+
+
+def show_streams(console: Console, found: dict[str, Any]) -> None:
+    """What the stream administration of this server looks after."""
+    from rich.markup import escape
+
+    if "streams" not in found:
+        console.print(f"Stream administration: {escape(found['state'])}\n")
+        return
+    trouble = f"; [red]{escape(found['error'])}[/]" if found["error"] else ""
+    without = f", [red]{found['without_active']:,} without an active one[/]" if found["without_active"] else ""
+    console.print(
+        f"Stream administration: {found['streams']:,} streams{without}, {found['without_backup']:,} without a backup, "
+        f"{found['adapters']:,} adapters, {found['clients']:,} clients, {found['failovers']:,} failovers, "
+        f"{found['switches']:,} switches{trouble}\n"
     )
 
 

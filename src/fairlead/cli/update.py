@@ -18,7 +18,7 @@ PATIENCE_S = 120.0
 @click.argument(
     "component",
     type=click.Choice(
-        ["router", "dispatcher", "managers", "message-manager", "agent", "registrar", "all", "supervisor"]
+        ["router", "dispatcher", "managers", "message-manager", "agent", "registrar", "streams", "all", "supervisor"]
     ),
 )
 @which_server

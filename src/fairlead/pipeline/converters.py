@@ -8,11 +8,15 @@
 A live adapter calls `run(load("my_feeds:prices"), batches)`, Spark `convert(frame, load("my_feeds:prices"))`. The
 function depends on nothing but its batch, for it may be called again with parts of one: a row it cannot convert is
 found by halving, and goes to the side with the reason; the others are converted. `Reject` names such rows at once.
+
+Packages register converters under short names (entry points, group `fairlead.converters`): `load("itch")`. One that
+needs options is made by a `factory`: `load("csv", {"columns": [["price", "int64"]]})`.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -30,6 +34,7 @@ __all__ = [
     "as_map_in_arrow",
     "convert",
     "converter",
+    "factory",
     "load",
     "output_schema",
     "rejected_schema",
@@ -39,19 +44,34 @@ __all__ = [
 
 Convert: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | Iterable[pa.RecordBatch]"]
 F = TypeVar("F", bound=Convert)
+G = TypeVar("G", bound=Callable[..., Convert])
 
 DECLARED = "__fairlead_converter__"
+FACTORY = "__fairlead_converters__"
+ENTRY_POINTS = "fairlead.converters"
+READY_MADE = {
+    "csv": "fairlead.feeds.formats.delimited:delimited",
+    "fix": "fairlead.feeds.formats.fix:fix",
+    "itch": "fairlead.feeds.formats.itch:itch",
+    "json": "fairlead.feeds.formats.json_lines:json_lines",
+}
+"""Our own entry points, found in a tree that was never installed too."""
 REASON = "reason"
 REJECTED = "rejected"
 REASON_CHARACTERS_MAX = 500
+NO_REASONS = pa.nulls(0, pa.string())
 
 
 class Reject(Exception):
-    """Raised by a converter that knows which rows it cannot convert: `Reject({3: "no price"})`."""
+    """Raised by a converter that knows which rows it cannot convert: `Reject({3: "no price"})`.
 
-    def __init__(self, reasons: Mapping[int, str]) -> None:
+    With `rows`, all the others converted, it is not called again for them.
+    """
+
+    def __init__(self, reasons: Mapping[int, str], rows: pa.RecordBatch | None = None) -> None:
         super().__init__(f"{len(reasons)} rows")
         self.reasons = dict(reasons)
+        self.rows = rows
 
 
 class Converter(NamedTuple):
@@ -82,20 +102,26 @@ def converter(*, takes: pa.Schema, gives: pa.Schema) -> Callable[[F], F]:
     return declare
 
 
-def load(function: str | Convert) -> Converter:
-    """The converter called "module:function", or of a function at hand; ConfigError says what is wrong with it."""
+def factory(function: G) -> G:
+    """Declare a function of options that returns a converter; its options are keywords, checked by itself."""
+    setattr(function, FACTORY, True)
+    return function
+
+
+def load(function: str | Convert, options: Mapping[str, Any] | None = None) -> Converter:
+    """The converter called "module:function" or registered under a name, or of a function at hand.
+
+    `options` are for one that a `factory` makes. ConfigError says what is wrong with it.
+    """
     name = function if isinstance(function, str) else f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
-    found: Any = function
-    if isinstance(function, str):
-        module, colon, attribute = function.partition(":")
-        if not colon or not module or not attribute:
-            raise ConfigError(f"A converter is named module:function, not {function!r}.")
+    found: Any = _imported(function) if isinstance(function, str) else function
+    if getattr(found, FACTORY, False):
         try:
-            found = importlib.import_module(module)
-            for part in attribute.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"There is no converter {function!r}: {error}.") from error
+            found = found(**(options or {}))
+        except TypeError as error:
+            raise ConfigError(f"The options of converter {name!r} are not right: {error}.") from error
+    elif options:
+        raise ConfigError(f"Converter {name!r} takes no options; there are {', '.join(sorted(options))}.")
     declared = getattr(found, DECLARED, None)
     if not callable(found) or declared is None:
         raise ConfigError(f"{name} is no converter: declare it with @converter(takes=…, gives=…).")
@@ -103,16 +129,48 @@ def load(function: str | Convert) -> Converter:
     return Converter(found, takes, gives, name)
 
 
+def _imported(name: str) -> Any:
+    target = name if ":" in name else _registered(name)
+    module, _, attribute = target.partition(":")
+    if not module or not attribute:
+        raise ConfigError(f"A converter is named module:function, not {name!r}.")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"There is no converter {name!r}: {error}.") from error
+    return found
+
+
+def _registered(name: str) -> str:
+    """What the name stands for. Two packages that claim one name are told of, rather than one taken."""
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    targets = {point.value for point in points if point.name == name}
+    if name in READY_MADE:
+        targets.add(READY_MADE[name])
+    if len(targets) == 1:
+        return targets.pop()
+    if targets:
+        raise ConfigError(f"Several packages have a converter {name!r}: {', '.join(sorted(targets))}. Name one so.")
+    known = sorted({*READY_MADE, *(point.name for point in points)})
+    raise ConfigError(f"A converter is named module:function, or one of {', '.join(known)}; not {name!r}.")
+
+
 def run(one: Converter, batches: Iterable[pa.RecordBatch]) -> Iterator[Converted]:
     """Convert batch after batch. Only columns that are missing, or that are something else altogether, raise."""
+    schema = rejected_schema(one)
     for batch in batches:
         taken = _as_declared(batch, one.takes)
         rows: list[pa.RecordBatch] = []
         refused: list[tuple[int, str]] = []
         _convert(one, taken, 0, rows, refused)
+        if not refused:
+            yield Converted(rows, pa.RecordBatch.from_arrays([*taken.slice(0, 0).columns, NO_REASONS], schema=schema))
+            continue
         reasons = pa.array([reason for _, reason in refused], pa.string())
         left = taken.take(pa.array([row for row, _ in refused], pa.int64()))
-        yield Converted(rows, pa.RecordBatch.from_arrays([*left.columns, reasons], schema=rejected_schema(one)))
+        yield Converted(rows, pa.RecordBatch.from_arrays([*left.columns, reasons], schema=schema))
 
 
 def rejected_schema(one: Converter) -> pa.Schema:
@@ -127,12 +185,9 @@ def _convert(
     if not batch.num_rows:
         return
     try:
-        result = one.function(batch)
-        parts = [result] if isinstance(result, pa.RecordBatch) else list(result)
-        parts = [_as_declared(part, one.gives) for part in parts]
+        parts, reasons = _called(one, batch)
     except Reject as reject:
-        named = {row: reason for row, reason in reject.reasons.items() if 0 <= row < batch.num_rows}
-        if named:
+        if named := _within(reject, batch):
             first = 0
             for row in (*sorted(named), batch.num_rows):
                 _convert(one, batch.slice(first, row - first), base + first, rows, refused)
@@ -145,6 +200,7 @@ def _convert(
         reason = f"{type(error).__name__}: {error}"
     else:
         rows += parts
+        refused += [(base + row, _shortened(reason)) for row, reason in sorted(reasons.items())]
         return
     if batch.num_rows == 1:
         refused.append((base, _shortened(reason)))
@@ -154,12 +210,34 @@ def _convert(
     _convert(one, batch.slice(half), base + half, rows, refused)
 
 
+def _called(one: Converter, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], dict[int, str]]:
+    """What it gives, and which rows it refused beside that."""
+    try:
+        result = one.function(batch)
+        parts = [result] if isinstance(result, pa.RecordBatch) else list(result)
+        reasons: dict[int, str] = {}
+    except Reject as reject:
+        reasons = _within(reject, batch)
+        if reject.rows is None or not reasons:
+            raise
+        parts = [reject.rows]
+    return [_as_declared(part, one.gives) for part in parts], reasons
+
+
+def _within(reject: Reject, batch: pa.RecordBatch) -> dict[int, str]:
+    return {row: reason for row, reason in reject.reasons.items() if 0 <= row < batch.num_rows}
+
+
 def _shortened(reason: str) -> str:
     return str(reason)[:REASON_CHARACTERS_MAX].encode(errors="replace").decode()
 
 
 def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """These columns in this order and type; others are left out."""
+    if batch.schema.equals(schema) and not any(
+        column.null_count for column, field in zip(batch.columns, schema, strict=True) if not field.nullable
+    ):
+        return batch
     columns = []
     for wanted in schema:
         place = batch.schema.get_field_index(wanted.name)

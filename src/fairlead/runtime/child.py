@@ -25,6 +25,7 @@ MODULES: Final = {
     "agent": "fairlead.cluster.client_manager.edge.agent",
     "bridge": "fairlead.sites.edge.bridge",
     "registrar": "fairlead.runtime.registrar_child",
+    "streams": "fairlead.runtime.streams_child",
     "tunnel-gateway": "fairlead.runtime.tunnel_child",
     "tunnel-broker": "fairlead.runtime.tunnel_child",
 }

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from fairlead.errors import ConfigError, FairleadError
+from fairlead.feeds.source_relations import configured
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
 from fairlead.runtime.settings import (
     MANAGERS_MAX,
@@ -148,6 +149,7 @@ def check(config: Config) -> None:
         )
     _check_tls(config)
     _check_tunnel(config)
+    configured(config.streams.relations)
     for address in addresses:
         if isinstance(address, UnixAddress) and len(address.path.encode()) > 107:
             raise ConfigError(f"the unix socket path {address.path} is longer than the 107 bytes the system allows")

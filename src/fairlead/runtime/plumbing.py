@@ -86,7 +86,7 @@ class Plumbing:
             }
         if role == "tunnel-gateway":
             return self._named("tunnel-")
-        if role in ("message-manager", "agent", "bridge", "registrar", "tunnel-broker"):
+        if role in ("message-manager", "agent", "bridge", "registrar", "streams", "tunnel-broker"):
             return {}  # it listens or connects by itself: nothing of it has to outlive it
         return {**self._named("listen-"), **self._named("dispatch-"), **self._named("dispatched-")}
 

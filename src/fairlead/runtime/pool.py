@@ -30,13 +30,14 @@ AGENT = "agent"  # in its place on a client manager's node of a cluster
 KEEPS_MESSAGES = (MESSAGE_MANAGER, AGENT)
 BRIDGE = "bridge"  # carries messages to and from other servers, where there are links
 REGISTRAR = "registrar"  # tells the directory of this server and its applications, where it is a broker
+STREAMS = "streams"  # the stream administration, where there is one
 GATEWAY, BROKER = "tunnel-gateway", "tunnel-broker"  # of tunnels; their posts are empty until somebody needs them
 TUNNELS = (BROKER, GATEWAY)
-BESIDE = (BRIDGE, REGISTRAR, *TUNNELS)  # clients of their own server: it is ready, and goes on, without them
+BESIDE = (BRIDGE, REGISTRAR, STREAMS, *TUNNELS)  # clients of their own server: it is ready, and goes on, without them
 NOT_NEEDED = "not needed yet"
 SETTLE_S = 0.02
 STOP_S = 5.0
-REST_S = 30.0  # of a registrar that was given up
+REST_S = 30.0  # of a registrar or stream administration that was given up
 FLUSH_S = 30.0  # what a message manager has for its last flush
 
 
@@ -116,11 +117,14 @@ class Pool:
             self.posts[BRIDGE] = Post(BRIDGE, 0, python)
         if is_broker(config):
             self.posts[REGISTRAR] = Post(REGISTRAR, 0, python)
+        if config.streams.serve:
+            self.posts[STREAMS] = Post(STREAMS, 0, python)
         if config.tunnel.enabled:
             self.posts |= {role: Post(role, 0, python, halted=NOT_NEEDED) for role in TUNNELS}
         self.urls: list[str] = []  # where this server listens
         self.links: list[dict[str, Any]] = []  # the bridge's own report
         self.registrar: dict[str, Any] = {}  # the registrar's own report
+        self.streams: dict[str, Any] = {}  # the stream administration's own report
         self.tunnels: dict[str, dict[str, Any]] = {}  # what gateway and broker of tunnels report
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
@@ -328,6 +332,8 @@ class Pool:
                 self.links = list(message.get("links", []))
             case "registrar":
                 self.registrar = dict(message.get("registrar", {}))
+            case "streams":
+                self.streams = dict(message.get("streams", {}))
             case "tunnels":
                 self.tunnels[child.role] = dict(message.get("tunnels", {}))
             case "failed":
@@ -379,6 +385,8 @@ class Pool:
             post.active = None
             if child.role == REGISTRAR:
                 self.registrar = {}
+            elif child.role == STREAMS:
+                self.streams = {}
         if post.spare is child:
             post.spare = None
         if was_active and post.holder is None and post.spare is not None and not self.stopping and not child.told:
@@ -455,6 +463,10 @@ class Pool:
                     post.name, f"given up for a while, the directory hears nothing of this server: {reason}"
                 )
                 self._loop.call_after(REST_S, lambda: self._try_again(post))
+            return
+        if post.role == STREAMS:
+            self._log.error(post.name, f"given up for a while, streams go on and no new ones are brokered: {reason}")
+            self._loop.call_after(REST_S, lambda: self._try_again(post))
             return
         if post.role in TUNNELS:
             self._log.error(post.name, f"given up, no client comes through HTTP for a while: {reason}")

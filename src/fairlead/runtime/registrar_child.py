@@ -12,7 +12,7 @@ import secrets
 import socket
 import stat
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,19 +22,17 @@ from fairlead.broker.edge.secret import server_secret
 from fairlead.client.target import parse, parse_directory
 from fairlead.directory.registrar.edge.program import Registrar, Settings
 from fairlead.directory.rows import Broker, BrokerState
-from fairlead.errors import ConfigError, FairleadError, NameTaken
+from fairlead.errors import ConfigError, NameTaken
 from fairlead.runtime import config as configuring
 from fairlead.runtime.addresses import TcpAddress, parse_listen
-from fairlead.runtime.control import Control, Start
+from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.program_child import ProgramChild, rules_of
 from fairlead.runtime.restart import REFUSED
 from fairlead.runtime.rundir import write_note
-from fairlead.security import inside, users
-from fairlead.security.rules import Rules
+from fairlead.security import inside
 
 IDENTITY_FILE: Final = "broker-identity"
 NOTE_FILE: Final = "registrar.note"  # in the run directory: what the next registrar of this server has to know
-REPORT_S: Final = 0.2
-CLOSE_S: Final = 4.0
 
 
 def run(control: Control, start: Start) -> int:
@@ -50,41 +48,26 @@ class Note(Struct):
     state: BrokerState = "up"
 
 
-class RegistrarProcess:
+class RegistrarProcess(ProgramChild):
     """The edge between a registrar and its supervisor."""
 
+    role = "registrar"
+
     def __init__(self, control: Control, start: Start) -> None:
-        self._control, self._start = control, start
+        super().__init__(control, start)
         self._note = read_note(control.run_dir / NOTE_FILE, f"{start.server_id:016x}")
         self._settings = settings_of(start, control.run_dir, is_first=not self._note.registered)
-        self._stopped = asyncio.Event()
         self._farewell = False
-        self._watched = -1
-        self._told: dict[str, Any] = {}
 
-    async def run(self) -> int:
-        self._loop = asyncio.get_running_loop()
+    def begin(self) -> Registrar:
         self._registrar = Registrar(self._settings, say=self._control.log, on_registered=self._on_registered)
         self._registrar.set_state(self._note.state)
-        self._watch_control()
-        self._control.send("ready")
-        work = self._loop.create_task(self._registrar.run())
-        report = self._loop.create_task(self._report())
-        stopped = self._loop.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-            return self._outcome(work) if work.done() else 0
-        finally:
-            for task in (work, report, stopped):
-                task.cancel()
-            await asyncio.gather(work, report, stopped, return_exceptions=True)
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await self._registrar.close(farewell=self._farewell)
-            except (TimeoutError, FairleadError, OSError) as error:
-                self._control.log("info", f"did not end in order: {error}")
+        return self._registrar
 
-    def _outcome(self, work: asyncio.Task[None]) -> int:
+    async def close(self) -> None:
+        await self._registrar.close(farewell=self._farewell)
+
+    def outcome(self, work: asyncio.Task[None]) -> int:
         """It ended by itself: another server has the name, or something is wrong with the program."""
         error = work.exception()
         taken, rest = error.split(NameTaken) if isinstance(error, BaseExceptionGroup) else (None, error)
@@ -106,42 +89,12 @@ class RegistrarProcess:
         write_note(self._control.run_dir / NOTE_FILE, self._note)
         self._registrar.set_state(state)
 
-    # --- The supervisor -------------------------------------------------------------------------------------------
-    async def _report(self) -> None:
-        while True:
-            facts = self._registrar.facts()
-            if facts != self._told:
-                self._told = facts
-                self._control.send("registrar", registrar=facts)
-            if self._control.lost and self._control.tick(self._loop.time()):
-                self._watch_control()
-                self._told = {}
-            await asyncio.sleep(REPORT_S)
-
-    def _watch_control(self) -> None:
-        self._watched = self._control.fileno()
-        if self._watched >= 0:
-            self._loop.add_reader(self._watched, self._obey)
-
-    def _obey(self) -> None:
-        fd = self._watched
-        for command in self._control.receive():
-            match command.name:
-                case "stop":
-                    self._farewell = bool(command.args.get("server"))
-                    self._stopped.set()
-                case "reload":
-                    self._reload()
-                case "broker-state":
-                    self._set_state(command.args["state"])
-        if self._control.lost:
-            self._loop.remove_reader(fd)
-
-    def _reload(self) -> None:
-        try:
-            self._registrar.reload(rules_of(self._start))
-        except FairleadError as error:
-            self._control.log("error", f"The users file was not read again: {error}")
+    def obey(self, command: Command) -> None:
+        match command.name:
+            case "stop":
+                self._farewell = bool(command.args.get("server"))
+            case "broker-state":
+                self._set_state(command.args["state"])
 
 
 def read_note(path: Path, server: str) -> Note:
@@ -163,7 +116,7 @@ def _first(group: BaseExceptionGroup[NameTaken]) -> str:
 def settings_of(start: Start, run_dir: Path, *, is_first: bool) -> Settings:
     """What the registrar of this server is to be; ConfigError if that cannot work."""
     directory = start.config.directory
-    user, password = inside.REGISTRAR, inside.registrar_password(server_secret(start.store))
+    user, password = inside.REGISTRAR, inside.password_of(server_secret(start.store), inside.REGISTRAR)
     own = start.urls[0]
     parse(own)
     servers = directory.servers or own
@@ -188,11 +141,6 @@ def settings_of(start: Start, run_dir: Path, *, is_first: bool) -> Settings:
         is_first=is_first,
         rules=rules_of(start),
     )
-
-
-def rules_of(start: Start) -> Rules:
-    path = configuring.users_path(start.config)
-    return Rules.open() if path is None else users.read(path).rules()
 
 
 def row_of(start: Start, run_dir: Path, identity: str, directory_url: str) -> Broker:

@@ -697,6 +697,51 @@ class Directory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "rotation"
 
 
+class Streams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Feeds with two adapters each, between which programs change without a loss (docs/feeds.md)."""
+
+    serve: Annotated[
+        bool,
+        Meta(
+            description="Be the stream administration: adapters and programs ask this server. One server is enough; "
+            "streams that are running do not need it."
+        ),
+    ] = False
+    token_life_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="How long a program may connect to adapters without a word from the administration; renewed "
+            "while it is there. Shorter ends forgotten rights sooner, longer survives longer absences.",
+        ),
+    ] = 3600.0
+    grace_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            description="After a start: how long adapters that were here have to come back before another one is made "
+            "active in their place.",
+        ),
+    ] = 3.0
+    reports_missed: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=1000,
+            description="An adapter that has missed so many reports, one each heartbeat interval, is taken for dead. "
+            "Lower finds dead ones sooner, and takes pauses for deaths.",
+        ),
+    ] = 3
+    relations: Annotated[
+        list[str],
+        Meta(
+            description="How source streams are related, where adapters do not say it themselves: "
+            "`STREAM: SOURCE RELATION OF [offset N] [start N]`, the relation being equivalent, successor or sibling."
+        ),
+    ] = msgspec.field(default_factory=list)
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -721,6 +766,7 @@ class Config(Struct, frozen=True, kw_only=True):
     links: Links = Links()
     tunnel: Tunnel = Tunnel()
     directory: Directory = Directory()
+    streams: Streams = Streams()
     destinations: dict[str, Destination] = {}
     agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
@@ -738,6 +784,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "links": Links,
     "tunnel": Tunnel,
     "directory": Directory,
+    "streams": Streams,
 }
 
 

@@ -108,6 +108,7 @@ class Status(msgspec.Struct, kw_only=True):
     messages: dict[str, Any]  # the message manager: its state, its sync mode and its counters
     links: list[dict[str, Any]]  # to parents, as the bridge last reported them
     registrar: dict[str, Any]  # of a broker: what it told the directory, and how that is
+    streams: dict[str, Any]  # the stream administration, and how many streams, adapters and clients it has
     tunnel: dict[str, Any]  # through HTTP: the state of its processes, and counts
     stored: int
     stored_bytes: int

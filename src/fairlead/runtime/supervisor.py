@@ -34,7 +34,17 @@ from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
 from fairlead.runtime.plumbing import LINK_NAME, Plumbing
-from fairlead.runtime.pool import BESIDE, KEEPS_MESSAGES, MESSAGE_MANAGER, REGISTRAR, REPLACED_LIVE, TUNNELS, Pool, Post
+from fairlead.runtime.pool import (
+    BESIDE,
+    KEEPS_MESSAGES,
+    MESSAGE_MANAGER,
+    REGISTRAR,
+    REPLACED_LIVE,
+    STREAMS,
+    TUNNELS,
+    Pool,
+    Post,
+)
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
@@ -559,7 +569,8 @@ class Supervisor:
             messages=self._messages_status(seen.messages),
             links=self._pool.links,
             tunnel=self._tunnelling.status(counters),
-            registrar=self._registrar_status(),
+            registrar=self._beside_status(REGISTRAR, self._pool.registrar),
+            streams=self._beside_status(STREAMS, self._pool.streams),
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,
@@ -578,12 +589,12 @@ class Supervisor:
         state = post.active.state if post.active is not None else f"none: {post.halted}" if post.halted else "none"
         return {"enabled": settings.enabled, "state": state, "sync": settings.sync, **counters}
 
-    def _registrar_status(self) -> dict[str, Any]:
-        post = self._pool.posts.get(REGISTRAR)
+    def _beside_status(self, role: str, report: dict[str, Any]) -> dict[str, Any]:
+        post = self._pool.posts.get(role)
         if post is None:
             return {"state": "switched off"}
         state = post.active.state if post.active is not None else post.halted or "starting"
-        return {"state": state, **(self._pool.registrar if post.active is not None else {})}
+        return {"state": state, **(report if post.active is not None else {})}
 
     # --- Ending ---------------------------------------------------------------------------------------------------
     def _on_halt(self, sentence: str) -> None:

@@ -1,7 +1,8 @@
 """How a server's own programs log in at it: as users that no users file has.
 
-The registrar is an ordinary client with a reserved user name. Its password follows from the secret that lies in the
-server's store, where only the server's own processes can read it, and is made anew with each store.
+The registrar and the stream administration are ordinary clients with reserved user names. Their passwords follow from
+the secret that lies in the server's store, where only the server's own processes can read it, and are made anew with
+each store.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ import hmac
 from typing import Final
 
 REGISTRAR: Final = "_registrar"
+STREAMS: Final = "_streams"
 
-_PURPOSE: Final = b"fairlead: login of the registrar"
+_PURPOSES: Final = {
+    REGISTRAR: b"fairlead: login of the registrar",
+    STREAMS: b"fairlead: login of the stream administration",
+}
+USERS: Final = frozenset(_PURPOSES)
 
 
-def registrar_password(secret: bytes) -> str:
-    return hmac.new(secret, _PURPOSE, hashlib.sha256).hexdigest()
+def password_of(secret: bytes, user: str) -> str:
+    """Of one of `USERS`."""
+    return hmac.new(secret, _PURPOSES[user], hashlib.sha256).hexdigest()
 
 
-def is_registrar(secret: bytes, user: str, password: str) -> bool:
-    """Is this the registrar of the server that has this secret?"""
-    right = registrar_password(secret).encode()
-    return user == REGISTRAR and hmac.compare_digest(password.encode("utf-8", "replace"), right)
+def is_own(secret: bytes, user: str, password: str) -> bool:
+    """Is this a program of the server that has this secret?"""
+    if user not in USERS:
+        return False
+    return hmac.compare_digest(password.encode("utf-8", "replace"), password_of(secret, user).encode())

@@ -12,7 +12,8 @@ user with narrow rights has none that were not thought of.
 Names that begin with an underscore are the server's own (CLU-205): nobody may use them but by a pattern that begins
 with one itself. Where there is no users file at all, whoever reaches the server may read its log and its dead
 messages, administer it and speak for any broker in its directory; to publish to those two is for nobody. One such name
-is for everybody: with the registrar talks whoever may connect, and it is the registrar that asks for rights (DIR-24).
+is for everybody: with the registrar talks whoever may connect, and it is the registrar that asks for rights (DIR-24);
+so it is with the stream administration.
 Who may send to an application may hand over what is carried to it at another broker.
 """
 
@@ -39,6 +40,7 @@ _ANSWERS_MAX = 16_384
 
 ADMIN, LOG, DEAD, LINK = "_ADMIN", "_LOG", "_DMQ", "_LINK"
 DIRECTORY, BROKER, REGISTRAR = "_DIRECTORY", "_BROKER", "_REGISTRAR"  # docs/directory.md, sections 3 and 4
+STREAMS = "_STREAMS"  # docs/feeds.md, section 5
 SERVER_ONLY: frozenset[str] = frozenset({LOG, DEAD})  # what is in them is the server's word
 OPEN: frozenset[tuple[Action, str]] = frozenset(
     {
@@ -54,7 +56,7 @@ OPEN: frozenset[tuple[Action, str]] = frozenset(
         ("serve", BROKER),
     }
 )
-FOR_ALL: frozenset[tuple[Action, str]] = frozenset({("publish", REGISTRAR)})
+FOR_ALL: frozenset[tuple[Action, str]] = frozenset({("publish", REGISTRAR), ("publish", STREAMS)})
 
 
 class Rights(NamedTuple):
@@ -79,6 +81,8 @@ class Rights(NamedTuple):
 
 REGISTRARS = Rights(serve=(">", REGISTRAR, f"{BROKER}.>"), admin=(ADMIN,))
 """Of the registrar at its own server: it makes and empties queues for others, whatever the users file says."""
+STREAM_ADMINISTRATIONS = Rights(publish=(), subscribe=(), serve=(STREAMS,), create=(), admin=())
+"""Of the stream administration at its own server: it talks with whoever begins, and does nothing else."""
 
 
 class Rules:
@@ -89,6 +93,7 @@ class Rules:
         self._is_open = is_open  # there is no users file
         self._rights.setdefault(ANONYMOUS, Rights())
         self._rights[inside.REGISTRAR] = REGISTRARS
+        self._rights[inside.STREAMS] = STREAM_ADMINISTRATIONS
         self._answers: dict[tuple[str, Action, str], bool] = {}
 
     @classmethod

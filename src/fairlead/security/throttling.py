@@ -35,7 +35,7 @@ class Throttle:
     def wait_s(self, user: str, source: str, now_s: float) -> float:
         """How long until this user may try again from there; 0: now."""
         known = self._attempts.get((user, source))
-        return 0.0 if known is None else max(known.until_s - now_s, 0.0)
+        return 0.0 if known is None else min(max(known.until_s - now_s, 0.0), PAUSE_MAX_S)
 
     def wrong(self, user: str, source: str, now_s: float) -> None:
         key = user, source

@@ -33,11 +33,12 @@ class Server:
         data: Path | None = None,
         python: str = sys.executable,
         environment: dict[str, str] | None = None,
+        command: tuple[str, ...] = ("serve",),
         **settings: Any,
     ) -> None:
         self._temporary = None if data else tempfile.TemporaryDirectory(prefix="fairlead-test-")
         self.data = data or Path(self._temporary.name if self._temporary else "")
-        self._arguments = [python, "-m", "fairlead", "serve", "--data", str(self.data), "--listen", listen]
+        self._arguments = [python, "-m", "fairlead", *command, "--data", str(self.data), "--listen", listen]
         self._arguments += ["--managers", str(managers)]
         for name, value in settings.items():
             self._arguments += ["--set", f"{name}={value}"]

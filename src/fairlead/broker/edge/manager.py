@@ -400,8 +400,8 @@ class Manager:
         if said.version != PROTOCOL_VERSION:
             text = f"This server speaks version {PROTOCOL_VERSION} of the protocol."
             self._refuse(index, client, "unsupported-version", text)
-        elif said.user == inside.REGISTRAR:
-            self._verified(index, client, inside.is_registrar(self._secret, said.user, said.password))
+        elif said.user in inside.USERS:
+            self._verified(index, client, inside.is_own(self._secret, said.user, said.password))
         elif not said.user:
             if self._anonymous:
                 self._respond(index, client)

@@ -21,6 +21,7 @@ from fairlead.client.aio.applications import WhenBusy
 from fairlead.client.aio.asking import Ask, FanOut, Reply, ReplyStream
 from fairlead.client.aio.carrier import Carrier
 from fairlead.client.aio.durable import DurableConnection
+from fairlead.client.aio.feed_connection import FeedConnection
 from fairlead.client.aio.inbox import Inbox
 from fairlead.client.aio.placed import CONNECT_S, FAREWELL_S
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
@@ -70,7 +71,7 @@ MANY = 4096
 TOPICS_REMEMBERED_MAX = 10_000
 
 
-class Connection(ApplicationConnection, DurableConnection):
+class Connection(ApplicationConnection, DurableConnection, FeedConnection):
     """One client of a server. Made by `connect`; open after `await` or inside `async with`."""
 
     def __init__(
@@ -120,6 +121,7 @@ class Connection(ApplicationConnection, DurableConnection):
         self._opened: Carrier | None = None
         self._listeners: list[Callable[[Event], None]] = [self._count_interruptions]
         self._topics: dict[str | tuple[str, ...], bytes] = {}
+        self._streams = set()
         self._inbox: Inbox
 
     # Its life.
@@ -151,6 +153,7 @@ class Connection(ApplicationConnection, DurableConnection):
     async def close(self) -> None:
         """Say goodbye; everything sent before it is taken in by the server."""
         if self._opened is not None:
+            await self._close_streams()
             if self._opened.ended is None:
                 await self._close_durable()
             await self._opened.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from fairlead.client.aio.app_message import AppMessage as AioAppMessage
 from fairlead.client.aio.connection import AddressOf, Body, Headers
@@ -28,6 +28,10 @@ from fairlead.client.sync.subscription import Queue as Mailbox
 from fairlead.client.sync.subscription import Replies, Subscription
 from fairlead.errors import TransactionAborted
 from fairlead.message import Message
+
+if TYPE_CHECKING:
+    from fairlead.client.sync.feeding import Stream
+    from fairlead.feeds.events import Event as StreamEvent
 
 __all__ = ["Connection", "connect"]
 
@@ -175,6 +179,25 @@ class Connection(Opens):
 
     def accept(self, topic: str = "") -> Talks:
         return Talks(self._runner, self._runner.call(lambda: self._inner.accept(topic)))
+
+    # Streams.
+
+    def stream(
+        self,
+        name: str,
+        *,
+        events: bool = False,
+        on_event: Callable[[StreamEvent], object] | None = None,
+        **options: Any,
+    ) -> Stream[Any]:
+        """A redundant stream: `for message in connection.stream("prices.emea")`; options as of the asynchronous one."""
+        from fairlead.client.sync.feeding import Stream
+
+        made = self._runner.call(lambda: self._inner.stream(name, **options))
+        return Stream(self._runner, made, events=events, on_event=on_event)
+
+    def list_streams(self, timeout: float = 5.0) -> list[dict[str, object]]:
+        return self._runner.run(self._inner.list_streams(timeout))
 
     # Between two applications.
 

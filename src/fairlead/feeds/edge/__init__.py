@@ -1,0 +1,1 @@
+"""What of the streams touches sockets, clocks and processes."""
