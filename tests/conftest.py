@@ -37,6 +37,7 @@ SEVERAL_NODES = {
 WITH_NODES = {
     *(("processes", "cluster"), ("cluster", "forms"), ("cluster", "upgrade")),
     *(("tests", "directory_requirements"), ("directory", "client")),
+    *(("tests", "feeds_requirements"), ("processes", "feeds")),
 }
 # These speak of an end of a tunnel alone, whose packets a test may hand it itself.
 OF_ONE_END = {f"TUN-{number}" for number in (18, 19, 69, 72, 74, 75, 81, 84, 88)}
