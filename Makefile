@@ -16,7 +16,7 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate docs clean
+.PHONY: help run test test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate simulate-feeds docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ reconcile-scale: $(STAMP)  ## 20 million messages with planted faults: all found
 
 simulate: $(STAMP)  ## a group under faults in virtual time; SEED=1 SEEDS=500, ARGS="--wild-clocks"
 	$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+
+simulate-feeds: $(BUILT)  ## a stream with its adapters, administration and clients under faults in virtual time; SEEDS=10000
+	$(BIN)/python -m tests.feeds.simulation --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
 soak-pipeline: $(BUILT)  ## Spark, its tasks and its server killed under streaming queries; ARGS="--seed 1 --rounds 20"
 	$(BIN)/python -m tests.pipeline.crashing $(ARGS)

@@ -1,0 +1,1 @@
+"""What a program notices of a failover, and what arbitration costs: see README.md."""
