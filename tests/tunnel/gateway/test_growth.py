@@ -40,19 +40,25 @@ def rest(stage: Stage, broker: Broker, seconds: int) -> None:
     broker.take()
 
 
+OURS = (tracemalloc.Filter(True, "*/fairlead/*", all_frames=True), tracemalloc.Filter(True, __file__, all_frames=True))
+FRAMES = 6  # deep enough to see who called into the standard library
+
+
 def used_bytes(call: Callable[[], None], *, first: int, then: int) -> int:
-    """What is held after so many more calls, and was not after the first ones."""
-    tracemalloc.start()
+    """What our code holds after so many more calls, and did not after the first ones; other threads may be busy too."""
+    tracemalloc.start(FRAMES)
     try:
         held = []
         for times in (first, then):
             for _ in range(times):
                 call()
             gc.collect()
-            held.append(tracemalloc.get_traced_memory()[0])
-        return held[1] - held[0]
+            held.append(tracemalloc.take_snapshot().filter_traces(OURS))
     finally:
         tracemalloc.stop()
+    grown = held[1].compare_to(held[0], "lineno")
+    print(*grown[:5], sep="\n")
+    return sum(line.size_diff for line in grown)
 
 
 def open_and_close(stage: Stage, broker: Broker) -> None:
