@@ -8,11 +8,12 @@ identities. So those are waited for a moment before the directory hears that som
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.client.aio import Connection
+from fairlead.client.aio.attendants import Attendants
 from fairlead.client.aio.talks import Conversation
 from fairlead.client.effects import Event
 from fairlead.directory.delivery.routes import app_queue
@@ -111,7 +112,7 @@ class Registrar:
         self._labels: dict[str, asyncio.Event] = {}  # of those whose `ok` waits for it
         self._holders = 0
         self._epoch = 0  # of our own connection
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._attendants = Attendants(say)
         self.refused = 0
 
     async def run(self) -> None:
@@ -126,9 +127,7 @@ class Registrar:
         """`farewell`: the whole server stops; if it keeps the directory too there is nobody left to hear it."""
         if farewell and self.registering.registered and not self._settings.at_home:
             await self.registering.farewell()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._attendants.close()
         await self.queues.close()
         await self.carrying.close()
         await self.directory.close()
@@ -153,12 +152,12 @@ class Registrar:
         await self.own
         async with self.own.accept(REGISTRAR) as acceptor:
             accepting.set()
-            self._spawn(self._carry())
-            self._spawn(self.queues.tidy())
+            self._attendants.spawn(self._carry())
+            self._attendants.spawn(self.queues.tidy())
             while True:
                 conversation = await acceptor.next()
                 self._holders += 1
-                self._spawn(self._attend(conversation, self._holders))
+                self._attendants.spawn(self._attend(conversation, self._holders))
 
     async def _carry(self) -> None:
         """Go on carrying, as soon as there is somebody who keeps queues."""
@@ -169,20 +168,6 @@ class Registrar:
             except FairleadError as error:
                 self._say("debug", f"cannot see yet what has to be carried: {error.text}")
                 await asyncio.sleep(CARRY_AGAIN_S)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._watched(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """One conversation that goes wrong is one conversation."""
-        try:
-            await work
-        except FairleadError:
-            pass  # the other side is gone
-        except Exception as error:
-            self._say("error", f"a conversation failed: {type(error).__name__}: {error}")
 
     def _on_event(self, event: Event) -> None:
         if event.name == "lost":
@@ -206,7 +191,7 @@ class Registrar:
             finally:
                 self._talks.pop(holder, None)
                 if epoch != self._epoch and not self.own.closed:
-                    self._spawn(self._await_return(identity, holder))
+                    self._attendants.spawn(self._await_return(identity, holder))
                 else:
                     self._gone(identity, holder)
 
@@ -256,9 +241,9 @@ class Registrar:
             await self._refuse(conversation, error.code, error.text)
             raise
         if wish.route is not None:
-            self._spawn(self._route(conversation, wish))
+            self._attendants.spawn(self._route(conversation, wish))
         elif wish.deregister is not None:
-            self._spawn(self._deregister(conversation, attending, wish.deregister == "close"))
+            self._attendants.spawn(self._deregister(conversation, attending, wish.deregister == "close"))
         elif wish.kind is not None:
             self.attendance.change_kind(attending.app, wish.kind)
             self.reports.changed_kind(attending.app, wish.kind)
@@ -325,7 +310,7 @@ class Registrar:
     def _tell(self, attending: Attending, body: bytes, *, last: bool = False) -> None:
         conversation = self._talks.get(attending.holder)
         if conversation is not None:
-            self._spawn(conversation.send(body, last=last))
+            self._attendants.spawn(conversation.send(body, last=last))
 
     # --- Status ---------------------------------------------------------------------------------------------------
     def facts(self) -> dict[str, Any]:

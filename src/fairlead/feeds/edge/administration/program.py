@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from fairlead.client.aio import Connection
+from fairlead.client.aio.attendants import Attendants
 from fairlead.client.aio.talks import Conversation
 from fairlead.client.effects import Event
 from fairlead.errors import FairleadError, RemoteProtocolError
@@ -88,7 +89,7 @@ class StreamAdministration:
         self._count = 0
         self._pending: list[Effect] = []
         self._woken = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._attendants = Attendants(say)
         self._error = ""
 
     async def run(self) -> None:
@@ -98,9 +99,7 @@ class StreamAdministration:
             group.create_task(self._tick())
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._attendants.close()
         await self._own.close()
 
     def reload(self, rules: Rules) -> None:
@@ -116,21 +115,7 @@ class StreamAdministration:
             while True:
                 conversation = await acceptor.next()
                 self._count += 1
-                self._spawn(self._attend(conversation, self._count))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._watched(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """One conversation that goes wrong is one conversation."""
-        try:
-            await work
-        except FairleadError:
-            pass  # the other side is gone
-        except Exception as error:
-            self._say("error", f"a conversation failed: {type(error).__name__}: {error}")
+                self._attendants.spawn(self._attend(conversation, self._count))
 
     async def _attend(self, conversation: Conversation, talk: int) -> None:
         """One conversation, from its first word to its end."""
