@@ -16,7 +16,7 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate simulate-feeds docs clean
+.PHONY: help run test test-full test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate simulate-feeds docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,10 +29,14 @@ run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 
 # A test that fails, on a machine that has others to serve, gets one more try, and is listed (RERUN); those that count
 # messages through kills only if they ran out of time (tests/conftest.py).
-test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the whole suite
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --reruns 1 -raR $(ARGS)
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --reruns 1 -raR
+test: lint types $(BUILT)  ## what has to pass: ruff, strict types, the suite
+	$(PYTEST) $(ARGS)
 
-test-long: $(BUILT)  ## the tests that take minutes: clusters of Spark, killed jobs
+test-full: lint types $(BUILT)  ## the same with every requirement on real processes: most of an hour
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-long: $(BUILT)  ## the tests that take minutes each: clusters of Spark, killed jobs
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(STAMP)

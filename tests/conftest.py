@@ -49,6 +49,8 @@ STRICT_FILES = {
     *("test_transactions.py", "test_laws.py", "test_chaos.py", "test_failover.py", "test_processes.py"),
 }
 CLOCK = ["Timeout", "monotonic", r"loop\.time", "not reached", "in vain", "come about", "in time", "come to that"]
+# What `make test` leaves to `make test-full`, by the time it was seen to take: files, or tests of them.
+FULL = Path(__file__).with_name("full.txt")
 STORES = f"fairlead-{os.getuid()}-*"
 YOUNG_S = 60
 BEFORE = pytest.StashKey[set[Path]]()
@@ -97,16 +99,34 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (configured, "cc", "gcc", "clang"))
 
 
+@pytest.hookimpl(tryfirst=True)  # marks that -m asks for must be there before it asks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    known = all_ids()
+    known, full = all_ids(), left_to_full()
     tries = config.getoption("reruns", None)
     for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in full or name.partition("::")[0] in full:
+            item.add_marker(pytest.mark.full)
         if tries and (STRICT & set(item.path.parts) or item.path.name in STRICT_FILES):
             item.add_marker(pytest.mark.flaky(reruns=tries, only_rerun=CLOCK))
         for id_, state, note in requirements_of(item):
             item.user_properties.append((REQUIREMENT, (id_, state, note)))  # travels with its reports
             if id_ not in known or state not in STATES:
                 raise pytest.UsageError(f"{item.nodeid}: there is no requirement {id_}, or no state {state!r}")
+
+
+def left_to_full() -> set[str]:
+    """The names in the list; each must still be there, or the list would rot."""
+    lines = (line.partition("#")[0].strip() for line in FULL.read_text(encoding="utf-8").splitlines())
+    names = {line for line in lines if line}
+    for name in names:
+        file, _, test = name.partition("::")
+        source = FULL.parent.parent / file
+        if not source.is_file() or (
+            test and f"def {test.rpartition('::')[2]}(" not in source.read_text(encoding="utf-8")
+        ):
+            raise pytest.UsageError(f"{FULL.name} names {name}, which is not there")
+    return names
 
 
 def requirements_of(item: pytest.Item) -> list[tuple[str, str, str]]:
