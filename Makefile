@@ -16,7 +16,7 @@ SOURCES = $(shell find src -name '*.pyx' -o -name '*.pxd')
 BUILT   = $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate simulate-feeds docs clean
+.PHONY: help run demo test test-full test-long lint types pure build bench soak soak-durable soak-cluster reconcile-scale simulate simulate-feeds docs clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ run: $(BUILT)  ## start the server on its embedded default; Ctrl-C ends it
 	@echo "                                fairlead sub 'demo.>'     and in a third"
 	@echo "                                fairlead pub demo.hello world"
 	$(BIN)/fairlead serve $(ARGS)
+
+demo: $(BUILT)  ## the tour: everything for real on this machine, counted, and cleaned up; ARGS="--no-spark"
+	$(BIN)/fairlead demo $(ARGS)
 
 # A test that fails, on a machine that has others to serve, gets one more try, and is listed (RERUN); those that count
 # messages through kills only if they ran out of time (tests/conftest.py).

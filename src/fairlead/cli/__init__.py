@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "feed": ("fairlead.cli.feed", "feed_group", "Feed adapters: make redundant streams of sources."),
     "streams": ("fairlead.cli.streams", "streams_group", "Feeds that fail over: look, switch, read, record."),
     "pipeline": ("fairlead.cli.pipeline", "pipeline_group", "Archive, replay and check messages by the million."),
+    "demo": ("fairlead.cli.demo", "demo", "Take a tour: see all of it work on this machine, and counted."),
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),
     "user": ("fairlead.cli.user", "user_group", "Who may connect, and to do what."),

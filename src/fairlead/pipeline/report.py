@@ -63,6 +63,7 @@ class Page:
     subtitle: str
     tiles: Sequence[Tile] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+    footer: str = "Made by Fairlead. The same numbers are in the JSON file beside this page."
 
     def html(self) -> str:
         """The whole page."""
@@ -74,7 +75,7 @@ class Page:
         digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
         return PAGE.format(
             title=escape(self.title), subtitle=escape(self.subtitle), tiles=tiles, body=body, style=STYLE,
-            script=SCRIPT, digest=digest,
+            script=SCRIPT, digest=digest, footer=escape(self.footer),
         )  # fmt: skip
 
 
@@ -143,7 +144,7 @@ PAGE: Final = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>{title}</title><style>{style}</style></head>
 <body><header><h1>{title}</h1><p>{subtitle}</p></header>
 <main><div class="tiles">{tiles}</div>{body}</main>
-<footer>Made by Fairlead. The same numbers are in the JSON file beside this page.</footer>
+<footer>{footer}</footer>
 <script>{script}</script></body></html>
 """
 
