@@ -19,6 +19,9 @@ WIDTH: Final = 760
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 34, 34
 COLOURS: Final = ("var(--c1)", "var(--c2)", "var(--c5)", "var(--c4)")
 BAND: Final = "var(--bad)"
+HALO: Final = ";paint-order:stroke;stroke:var(--card);stroke-width:3px"
+HEADROOM: Final = 1.4
+"""Above the curves is room for the words about them."""
 LETTER: Final = 6.2
 """About as wide as a letter of the small text is."""
 
@@ -41,7 +44,7 @@ def rates(chart: Chart) -> str:
     """Lines of messages a second; what was done as dashed lines, pauses as bands."""
     x_max = max((len(one.rates) * one.bin_s for one in chart.curves), default=0.0) or 1.0
     steps = ticks(max((max(one.rates, default=0.0) for one in chart.curves), default=0.0) or 1.0)
-    box = Box(x_max, steps[-1], 230)
+    box = Box(x_max, HEADROOM * steps[-1], 250)
     parts = list(_grid(box, steps, "messages/s"))
     for pause in chart.pauses:
         at, wide = box.x(pause.at_s), max(1.5, box.x(pause.at_s + pause.length_s) - box.x(pause.at_s))
@@ -57,17 +60,19 @@ def rates(chart: Chart) -> str:
             parts.append(
                 f'<polyline points="{line}" style="fill:none;stroke:{colour};stroke-width:1.6;stroke-linejoin:round"/>'
             )
-    for pause in chart.pauses:
-        parts.append(_beside(box, pause.at_s + pause.length_s, TOP + 13, f"{pause.text} {spell(pause.length_s)}", BAND))
+    words = [
+        _beside(box, pause.at_s + pause.length_s, TOP + 13, f"{pause.text} {spell(pause.length_s)}", BAND)
+        for pause in chart.pauses
+    ]
     for row, mark in enumerate(chart.marks):
         x = box.x(mark.at_s)
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{box.y(0):.1f}" '
             'style="stroke:var(--ink);stroke-width:1;stroke-dasharray:4 3"/>'
         )
-        parts.append(_beside(box, mark.at_s, TOP + 28 + 14 * row, mark.text, "var(--ink)"))
+        words.append(_beside(box, mark.at_s, TOP + 27 + 14 * (row % 2), mark.text, "var(--ink)"))
     legend = [(colour, curve.name) for colour, curve in zip(COLOURS, chart.curves, strict=False)]
-    parts += _legend(chart.title, legend)
+    parts += words + _legend(chart.title, legend)
     return _svg(chart.title, box.height, parts)
 
 
@@ -149,7 +154,7 @@ def _beside(box: Box, at_s: float, y: float, text: str, colour: str) -> str:
     """A word right of a place, or left of it where it would not fit."""
     x = box.x(at_s)
     fits = x + 6 + LETTER * len(text) < WIDTH - RIGHT
-    return _text(x + 5 if fits else x - 5, y, text, "start" if fits else "end", colour)
+    return _text(x + 5 if fits else x - 5, y, text, "start" if fits else "end", colour + HALO)
 
 
 def _legend(title: str, names: list[tuple[str, str]]) -> list[str]:

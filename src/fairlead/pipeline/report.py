@@ -123,14 +123,14 @@ def _table(one: Table) -> str:
         f"<th{' class=n' if is_number else ''}><button>{escape(name)}</button></th>"
         for name, is_number in zip(one.columns, numeric, strict=True)
     )
-    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in one.rows)
+    rows = "".join(f"<tr>{''.join(map(_cell, row, numeric))}</tr>" for row in one.rows)
     more = f'<p class="more">… and {one.more:,} more.</p>' if one.more else ""
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{more}'
 
 
-def _cell(value: Cell) -> str:
+def _cell(value: Cell, is_number: bool) -> str:
     if value is None:
-        return "<td>–</td>"
+        return f"<td{' class=n' if is_number else ''}>–</td>"
     if isinstance(value, str):
         return f"<td>{escape(plain(value, CELL_MAX))}</td>"
     shown = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if abs(value) >= SMALL else f"{value:.3g}"

@@ -51,7 +51,7 @@ async def _run(stage: Stage, cluster: Cluster, ready_s: float) -> Findings:
     return Findings(
         said=[
             f"nodes {', '.join(cluster.nodes)}, in sync after {spell(ready_s)}",
-            f"{victim} lost all its processes after {marks[0].at_s:.1f} s, {leads} leads now; "
+            f"node {victim} lost all its processes after {marks[0].at_s:.1f} s, {leads} leads now; "
             f"nothing was confirmed for {spell(pause.length_s)}",
             counted(count),
         ],
