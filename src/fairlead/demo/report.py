@@ -9,7 +9,7 @@ from fairlead.pipeline.report import Cell, Page, Section, Table, Tile
 
 __all__ = ["page_of"]
 
-COUNTS = ("step", "messages", "sent", "received", "lost", "doubled", "out of order", "disconnected", "delivered again")
+COUNTS = ("step", "messages", "sent", "received", "lost", "doubled", "out of order", "disconnected", "again")
 
 
 def page_of(outcomes: list[Outcome], seconds: float, about: str) -> Page:
