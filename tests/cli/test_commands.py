@@ -89,3 +89,18 @@ def test_status_update_drain_and_stop_of_a_running_server(tmp_path: Path) -> Non
         assert fairlead("stop", *data).exit_code == 0
         assert server.process is not None
         assert server.process.wait(10) == 0
+
+
+def test_the_server_meant_is_the_one_typed_else_the_data_directory_else_that_of_the_environment() -> None:
+    runner = CliRunner()
+
+    def said(environment: dict[str, str], *words: str) -> str:
+        return runner.invoke(main, ["status", *words], env=environment).output
+
+    url = {"FAIRLEAD_URL": "fairlead://127.0.0.1:7591"}
+    both = url | {"FAIRLEAD_SERVER_DATA": "/nowhere/noted"}
+    assert "on port 7591" in said(url)
+    assert "/nowhere/typed" in said(url, "--data", "/nowhere/typed")
+    assert "/nowhere/noted" in said(both)
+    assert "on port 7592" in said(both, "--server", "fairlead://127.0.0.1:7592")
+    assert "`fairlead serve` starts one" in said(url)

@@ -228,6 +228,7 @@ def receive(
                 while left is None or left > 0:
                     message = await consumer.receive(timeout=None if follow else timeout)
                     if message is None:
+                        click.echo(f"fairlead: no message came from {name} within {timeout:g} s", err=True)
                         return EXIT_NO_ANSWER
                     if save:
                         await message.save(save)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fairlead.errors import ConfigError, FairleadError, NoReceiver, RequestTimeout
 from fairlead.runtime.admin import run_directory
@@ -29,13 +30,18 @@ def which_server(command: F) -> F:
         envvar="FAIRLEAD_SERVER_DATA",
     )(command)
     return click.option(
-        "--server", metavar="URL", help="Its URL, on this host; fairlead://127.0.0.1:7400 if nothing is said."
+        "--server",
+        metavar="URL",
+        help="Its URL, on this host; fairlead://127.0.0.1:7400 if nothing is said.",
+        envvar="FAIRLEAD_URL",
     )(command)
 
 
 def run_of(server: str | None, data: str | None) -> Path:
-    """Where to reach the server meant; --server wins over --data from the environment."""
-    return run_directory(data=None if server else data, server=server)
+    """Where to reach the server meant: a --server that was typed, else --data, else the server of the environment."""
+    context = click.get_current_context(silent=True)
+    typed = context is None or context.get_parameter_source("server") is ParameterSource.COMMANDLINE
+    return run_directory(data=None if server and typed else data, server=server)
 
 
 def as_json_option(command: F) -> F:

@@ -37,7 +37,10 @@ def run_directory(*, data: str | None = None, server: str | None = None) -> Path
     notes = filter(None, map(read_port_note, ports))  # of a cluster's URL: the first node that is here
     if (note := next(notes, None)) is None:
         known = " or ".join(map(str, ports))
-        raise Unavailable(f"No server of yours is known on port {known} of this host; name it with --data DIR.")
+        raise Unavailable(
+            f"No server of yours is known on port {known} of this host. `fairlead serve` starts one; "
+            "one that runs is named by --data DIR or --server URL."
+        )
     return Path(note.run)
 
 
