@@ -1,4 +1,4 @@
-"""Writes docs/errors.md and docs/configuration.md from the code that knows; `--check` only compares."""
+"""Writes the pages of docs/ that the code knows best: errors, configuration, metrics; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import msgspec
 from fairlead.cluster.configuration.types import BusSpec, ClusterConfig, ClusterSettings, GroupSpec, NodeConfig
 from fairlead.cluster.parameters import Parameters
 from fairlead.errors import CODES
+from fairlead.observability.catalogue import everything
 from fairlead.runtime.settings import SECTIONS, SETTINGS, Destination
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -172,7 +173,32 @@ def shown(value: Any) -> str:
     return "not set" if value is None else f"`{json.dumps(value)}`"
 
 
-PAGES = {"errors.md": errors_page, "configuration.md": configuration_page}
+def metrics_page() -> str:
+    rows = [
+        f"| `{metric.shown}` | {metric.kind} | {', '.join(f'`{one}`' for one in metric.labels) or '–'} "
+        f"| {metric.sentence} |"
+        for metric in sorted(everything(), key=lambda one: one.shown)
+    ]
+    return "\n".join(
+        [
+            "# Metrics",
+            "",
+            NOTICE,
+            "",
+            "What a server tells at `/metrics` of its console and with `fairlead status --prometheus`;",
+            "[observability.md](observability.md) says how to gather and read it. A *counter* only grows, until a",
+            "restart sets it to zero; a *gauge* is so now; a *histogram* has the series `_bucket`, `_sum`, `_count`.",
+            "Times are in seconds. Parts a server has not (links, streams, a directory, a cluster) have no lines.",
+            "",
+            "| metric | kind | labels | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+PAGES = {"errors.md": errors_page, "configuration.md": configuration_page, "metrics.md": metrics_page}
 
 
 def stale() -> list[str]:

@@ -59,7 +59,7 @@ class Supervisor:
     def send(self, event: str, **facts: Any) -> None:
         self.said.append((event, facts))
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, **facts: Any) -> None:
         self.said.append((level, text))
 
     def tick(self, now_s: float) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from fairlead.journal.edge import writer as plain
 from fairlead.journal.edge.options import Faults
+from fairlead.journal.sync_times import SPANS_US, SyncTimes
 from fairlead.runtime import extensions
 
 TWINS: list[Any] = [plain.Writer]
@@ -100,3 +101,22 @@ def test_one_that_is_dropped_leaves_no_thread(twin: Any, event: int, file: int) 
     writer.write(2, file, 0, b"x")
     writer.close()
     del writer
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_syncs_are_timed_and_nothing_else_is(twin: Any, event: int, file: int) -> None:
+    writer = twin(event, Faults(sync_delay_ms=6, fail_sync_at=3))
+    assert set(writer.times()) == {0}
+    writer.write(1, file, 0, b"x", False)
+    writer.read(2, file, 0, 1)
+    outcomes(writer, 2)
+    assert writer.times()[0] == 0
+    for number in range(3, 6):
+        writer.write(number, file, 0, b"x")
+    assert [bool(one[1]) for one in outcomes(writer, 3)] == [False, False, True]
+    times = SyncTimes(writer.times())
+    assert times.count == 2, "a failed one has no time"
+    assert times.total_ns >= times.last_ns + 6_000_000 >= 12_000_000
+    assert sum(times.spans) == 2
+    assert times.at_most()[SPANS_US.index(5000)] == 0
+    writer.close()

@@ -95,5 +95,5 @@ def serve(
     secret_file = str(Path(secret).expanduser().absolute()) if secret else ""
     for sentence in files.write(config, secret=secret_file, faults=faults, rejoin=rejoin):
         click.echo(f"fairlead: note: {sentence}", err=True)
-    logbook = Logbook(files.data / "log" / "fairlead.log", config.log.level)
+    logbook = Logbook.of(files.data / "log" / "fairlead.log", config.log)
     sys.exit(DirectoryServer(files, logbook, ready_fd).run())

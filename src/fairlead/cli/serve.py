@@ -24,6 +24,7 @@ from fairlead.runtime import config as configuration
 @click.option("--managers", type=int, help="Connection managers; 0 means one per core.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this host without authentication.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much is logged.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people, or for programs.")
 @click.option("--set", "settings", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting.")
 @click.option("--ready-fd", type=int, metavar="N", help="Write `READY URL` to this descriptor when ready.")
 def serve(
@@ -33,6 +34,7 @@ def serve(
     managers: int | None,
     insecure: bool | None,
     log_level: str | None,
+    log_format: str | None,
     settings: tuple[str, ...],
     ready_fd: int | None,
 ) -> None:
@@ -55,6 +57,7 @@ def serve(
         "server.managers": managers,
         "server.insecure": insecure,
         "log.level": log_level,
+        "log.format": log_format,
     }
     for text in settings:
         name, equals, value = text.partition("=")

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.cli.options import as_json_option, one_sentence, run_of, which_server
+from fairlead.cli.options import EXIT_ERROR, as_json_option, fail, one_sentence, run_of, which_server
+from fairlead.errors import Unavailable
 from fairlead.runtime.admin import answer_of
+
+CHECK_S = 5.0
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 @click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two.")
 @click.option("--connections", "with_connections", is_flag=True, help="Every connection, one by one.")
 @click.option("--handle", metavar="H", help="What is known of one stored message.")
+@click.option("--prometheus", is_flag=True, help="Metrics in the text format of Prometheus, as at /metrics.")
+@click.option("--check", is_flag=True, help="One sentence, and exit code 1 unless the server is ready.")
 @one_sentence
 def status(
     server: str | None,
@@ -33,6 +38,8 @@ def status(
     interval: float,
     with_connections: bool,
     handle: str | None,
+    prometheus: bool,
+    check: bool,
 ) -> None:
     """Show components, managers, connections, queues, stored messages and the updates so far.
 
@@ -45,8 +52,19 @@ def status(
       fairlead status --connections --server fairlead://127.0.0.1:7400
       fairlead status --json | jq .stored
       fairlead status --watch
+      fairlead status --check && echo serving
+      fairlead status --prometheus > /var/lib/node_exporter/fairlead.prom.new
     """
+    if check:
+        tell_health(server, data)
     run = run_of(server, data)
+    if prometheus:
+        from fairlead.observability.edge.scrape import gather
+        from fairlead.observability.metrics import render
+
+        sys.stdout.buffer.write(render(gather(run))[0])
+        sys.stdout.buffer.flush()
+        return
     number = None if handle is None else int(handle, 0)
     try:
         while True:
@@ -62,6 +80,20 @@ def status(
             time.sleep(interval)
     except KeyboardInterrupt:
         sys.exit(0)
+
+
+def tell_health(server: str | None, data: str | None) -> None:
+    """The sentence of a probe, and its exit code."""
+    from fairlead.observability.health import ready
+
+    try:
+        report = answer_of(run_of(server, data), "status", timeout_s=CHECK_S, brief=True)["status"]
+    except Unavailable as error:
+        fail(str(error), EXIT_ERROR)
+        return
+    verdict = ready(report)
+    click.echo(verdict.sentence, err=not verdict.ok)
+    sys.exit(0 if verdict.ok else EXIT_ERROR)
 
 
 def show(report: dict[str, Any], with_connections: bool) -> None:

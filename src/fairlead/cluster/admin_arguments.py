@@ -25,6 +25,10 @@ class Listing(Struct, kw_only=True):
     count: Count = 100
 
 
+class Figures(Struct, kw_only=True):
+    count: Annotated[int, Meta(ge=0, le=PAGE_MAX)] = 200  # by name; the others as one
+
+
 class One(Struct, kw_only=True):
     destination: Name
 

@@ -18,6 +18,7 @@ from fairlead.cluster.admin_arguments import (
     Create,
     Delete,
     Drop,
+    Figures,
     Listing,
     Message,
     Move,
@@ -51,6 +52,7 @@ def register(admin: Admin, core: Core) -> None:
         ("status", Nothing, False),
         ("destinations", Listing, False),
         ("destination", One, False),
+        ("figures", Figures, False),
         ("create", Create, True),
         ("delete", Delete, True),
         ("purge", Purge, True),
@@ -219,6 +221,12 @@ class Commands:
             if (not asked.kind or one.kind == asked.kind) and _wanted(asked.pattern, one.name)
         ]
         return _page("destinations", found, asked)
+
+    def figures(self, asked: Figures) -> dict[str, Any]:
+        """For monitoring: depth, age and totals of up to `count` destinations by name, and of all others together."""
+        core = self._core
+        found = core.showcase.look(core.destinations, core.sessions.owners, asked.count)
+        return {**found, "group": core.group, "time_ms": core.now_ms}
 
     def destination(self, asked: One) -> dict[str, Any]:
         """Everything about one destination."""

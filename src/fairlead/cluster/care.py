@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from fairlead import selector as selectors
-from fairlead.cluster import dead, records, settling, stored, ticking
+from fairlead.cluster import dead, records, settling, showcase, stored, ticking
 from fairlead.cluster.retention import retains
 from fairlead.cluster.select import selects
 from fairlead.errors import WrongKind
@@ -215,6 +215,8 @@ def facts(home: Destination) -> dict[str, Any]:
         "paused": home.parameters.paused,
         "stale": home.stale,
         "dropped": sum(cursor.dropped for cursor in home.cursors.values()),
+        "oldest_ms": showcase.oldest_ms(home),
+        **showcase.totals(home),
     }
 
 

@@ -38,6 +38,7 @@ from fairlead.cluster.prepared import Preparations
 from fairlead.cluster.publishing import publishes_of
 from fairlead.cluster.scans import Reader
 from fairlead.cluster.sessions import Sessions
+from fairlead.cluster.showcase import Showcase
 from fairlead.cluster.stages import Stages
 from fairlead.cluster.tally import Tally
 from fairlead.cluster.tasks import HoldMe, Marks, Scheduler, Task
@@ -126,6 +127,7 @@ class Core:
         )
         self.tasks.add(Task("configuration-distributor", "single"))
         self.tally = Tally()
+        self.showcase = Showcase()
         self.timers = Timers()
         self.names = Names(self, pool)
         self.announcements = Announcements()

@@ -43,8 +43,10 @@ def bury(home: Destination, cursor: Cursor, low: int, high: int, reason: str) ->
     queue = home.port.find(home.parameters.dead_queue or DEAD_QUEUE)
     moved = low
     if queue is not None and queue is not home and not queue.marks.blocked:
+        before = cursor.depth(home.next)
         with suppress(StoreFull):
             moved = move(home, cursor, low, high, queue, headstone(home, cursor, reason))
+        home.books.dead += before - cursor.depth(home.next)
     if moved < high:
         ticking.retry_later(home)
 

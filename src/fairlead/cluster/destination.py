@@ -26,6 +26,7 @@ from fairlead.cluster import (
     ticking,
     views,
 )
+from fairlead.cluster.books import Books
 from fairlead.cluster.cursor import Cursor
 from fairlead.cluster.dedup import Dedup
 from fairlead.cluster.keeping import PLACED
@@ -53,7 +54,7 @@ class Destination:
     """A queue or a topic."""
 
     __slots__ = (
-        "bytes", "clock", "cursors", "dedup", "first", "halted", "id", "index", "kept_bytes", "kind", "large",
+        "books", "bytes", "clock", "cursors", "dedup", "first", "halted", "id", "index", "kept_bytes", "kind", "large",
         "last_index", "last_read", "last_values", "ledger", "low", "marks", "name", "next", "next_cursor", "number",
         "parameters", "parts", "port", "priorities", "recent", "retention", "retry_due", "selective", "stale",
         "takes_dead", "trim_due", "views", "visible",
@@ -103,6 +104,7 @@ class Destination:
         self.trim_due = False
         self.retry_due = False
         self.stale = 0  # settlements that came too late
+        self.books = Books()  # what went through since we serve it
         if kind == "queue":
             self.cursors[0] = Cursor(0, START, self.priorities, durable=True)
 

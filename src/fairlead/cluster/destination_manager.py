@@ -90,7 +90,10 @@ class DestinationManager:
     def abandon(self, number: int) -> list[Command]:
         """A DELETE record, when it is written and when it is read again; the commands its task has not run."""
         place = self._core.names.apply_delete(number)
-        return [] if place is None else self._core.tasks.remove(place.task)
+        if place is None:
+            return []
+        self._core.showcase.forget(place.destination)
+        return self._core.tasks.remove(place.task)
 
     def delete(self, destination: Destination, reason: str) -> int:
         """See `Host.delete`. What its task has not run is answered; what was posted to it runs all the same."""

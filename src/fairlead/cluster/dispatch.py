@@ -137,6 +137,9 @@ def _hand(
         share.out += (head, cut)
         share.out_bytes += len(head) + len(cut)
         consumer.bytes -= len(cut)
+        if count:
+            home.books.redelivered += beyond - first
+    home.books.delivered += high - low
     consumer.messages -= high - low
     consumer.held += high - low
     cursor.ready[priority].remove(low, high)

@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead import selector as selectors
 from fairlead.cluster import acceptance, care, consumers, dead, records, reserving, retention, settling, stored, ticking
+from fairlead.cluster.books import Books
 from fairlead.cluster.cursor import Cursor
 from fairlead.cluster.ranges import Ranges
 from fairlead.wire.entry_codec import details, survey
@@ -78,6 +79,7 @@ def _apply_store(home: Destination, kind: int, place: int, body: memoryview) -> 
 def recovered(home: Destination) -> None:
     """All records are read: what may have been delivered counts as that, and open transactions are over."""
     home.parts.recovered()
+    home.books = Books()  # what is read again went through before
     for cursor in home.cursors.values():
         for low, high in cursor.taken.intersect(cursor.again_below, cursor.mark):  # its delivery is not over yet
             for order in range(low, high):

@@ -190,6 +190,7 @@ class Parts:
             at += records.COMMIT_SETTLED.size
             cursor = home.cursors.get(cursor_number)
             if number == home.number and cursor is not None:
+                home.books.acknowledged += high - low
                 settling.finish(home, cursor, low, high)
                 for share in cursor.all_shares():
                     settling.free_keys(home, cursor, share, [(low, high)])

@@ -121,6 +121,7 @@ def reserved(home: Destination, name: str, what: int, position: int, now_ms: int
     for low, high in spans:
         one.share.locked.remove(low, high)
         if what == records.COMMITTED:
+            home.books.acknowledged += high - low
             settling.finish(home, cursor, low, high)
     if what == records.RELEASED:
         ledger.drop(name)

@@ -62,7 +62,9 @@ def settle(
                     cursor.taken.add(first, beyond)
                 home.parts.settle(consumer.session, transaction, cursor.number, owned)
             elif action == ACKNOWLEDGE:
-                lines += [(first, beyond, records.GONE, 0, 0) for first, beyond in owned]
+                for first, beyond in owned:
+                    home.books.acknowledged += beyond - first
+                    lines.append((first, beyond, records.GONE, 0, 0))
             elif action == RELEASE:
                 free_keys(home, cursor, share, owned)
                 cursor.come_back(part for low, high in owned for part in cursor.unsettled(low, high))

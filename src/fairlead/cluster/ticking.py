@@ -135,6 +135,7 @@ def retry_later(home: Destination) -> None:
 
 def expired(home: Destination, cursor: Cursor, low: int, high: int) -> None:
     """These are expired for this cursor, and held by nobody (CLU-23)."""
+    home.books.expired += high - low
     if home.parameters.expired == "dead":
         dead.bury(home, cursor, low, high, "expired")
     else:

@@ -16,6 +16,7 @@ from typing import Final
 
 from fairlead.errors import ConfigError
 from fairlead.runtime.control import Control, Start
+from fairlead.runtime.logbook import tell_crashes_as_json
 
 MODULES: Final = {
     "router": "fairlead.broker.edge.router",
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> int:
     start = wait_for_start(control, role, index)
     if start is None:
         return 0
+    if start.config.log.format == "json":
+        tell_crashes_as_json(f"manager {index}" if role == "manager" else role)
     try:
         status: int = module.run(control, start)
     except ConfigError as error:

@@ -25,6 +25,7 @@ from fairlead.runtime.version import VERSION
 
 SOCKET_NAME: Final = "supervisor.sock"
 RETRY_S: Final = 0.2
+LOG_CHARACTERS_MAX: Final = 8192  # of one line: it has to fit into a packet
 
 
 @dataclass(slots=True)
@@ -162,9 +163,9 @@ class Control:
             except OSError:
                 self._lose()
 
-    def log(self, level: str, text: str) -> None:
-        """A line the operator should see."""
-        self.send("log", level=level, text=text)
+    def log(self, level: str, text: str, **facts: str | int) -> None:
+        """A line the operator should see; `connection` and `code` are known facts of one."""
+        self.send("log", level=level, text=text[:LOG_CHARACTERS_MAX], facts=facts)
 
     def answer(self, number: int, **facts: Any) -> None:
         """Answer a question that came as the command `admin`; of any length, since it travels as a file in memory."""

@@ -23,6 +23,7 @@ from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.plumbing import Plumbing
 from fairlead.runtime.rundir import ChildNote, write_note
+from fairlead.runtime.status import PostStatus
 
 REPLACED_LIVE = ("router", "dispatcher")
 MESSAGE_MANAGER = "message-manager"
@@ -61,6 +62,7 @@ class Post:
     active: Child | None = None
     spare: Child | None = None
     attempts: int = 0
+    restarts: int = 0  # processes of it that ended unasked
     halted: str = ""  # why no further process is started for it
     waiting: bool = False  # a start is due after a pause
     holder: Holder | None = None
@@ -323,9 +325,8 @@ class Pool:
                 if post.holder is not None:
                     post.holder.on_parked(child)
             case "log":
-                self._log.write(
-                    str(message.get("level", "info")), child.name, str(message.get("text", "")), pid=child.pid
-                )
+                facts = {"pid": child.pid, **message.get("facts", {})}
+                self._log.write(str(message.get("level", "info")), child.name, str(message.get("text", "")), **facts)
             case "answer":
                 self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
             case "links":
@@ -362,9 +363,27 @@ class Pool:
             self._on_ready()
             self.fill_all()
 
+    def posts_status(self) -> list[PostStatus]:
+        """Every place there is, and whether somebody serves in it."""
+        return [
+            PostStatus(
+                role=post.role,
+                index=post.index,
+                up=self._has_somebody(post),
+                needed=post.role not in BESIDE and (post is not self.messages or self.config.messages.enabled),
+                restarts=post.restarts,
+                reason="" if self._has_somebody(post) else post.halted or "starting",
+            )
+            for post in self.all_posts()
+        ]
+
     def _is_served(self, post: Post) -> bool:
         if post.role in BESIDE or (post is self.messages and post.halted):
             return True  # the server does what it can without
+        return self._has_somebody(post)
+
+    @staticmethod
+    def _has_somebody(post: Post) -> bool:
         return post.active is not None and post.active.ready_s > 0
 
     def tell_of_manager(self, command: str, manager: int) -> None:
@@ -424,6 +443,7 @@ class Pool:
             self._after_end(post, status, ended_s - child.ready_s if child.ready_s else 0.0, child.failure)
 
     def _after_end(self, post: Post, status: int, lived_s: float, failure: str = "") -> None:
+        post.restarts += 1
         decision = restart.on_exit(status, lived_s, post.attempts)
         if isinstance(decision, restart.Halt):
             post.halted = failure or decision.reason

@@ -742,6 +742,20 @@ class Streams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=list)
 
 
+class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server tells a monitoring system (docs/observability.md)."""
+
+    destinations: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Queues and topics that have metrics of their own; all others are shown together as `_other`. "
+            "Each is twelve lines of every scrape, and twelve series in the database.",
+        ),
+    ] = 200
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -749,7 +763,21 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["debug", "info", "warning", "error"],
         Meta(description="`debug` adds a line per control frame and is slow."),
     ] = "info"
-    file: Annotated[str, Meta(description="Log file; empty means standard error.")] = ""
+    file: Annotated[
+        str, Meta(description="Log file; empty means `log/fairlead.log` in the data directory. One older file is kept.")
+    ] = ""
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(description="`json` writes each line as an object, for programs that gather logs."),
+    ] = "text"
+    file_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            description="Size at which the log file is put aside as `.1`, replacing the one before: twice as much is "
+            "the most it takes.",
+        ),
+    ] = 16_777_216
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -763,6 +791,7 @@ class Config(Struct, frozen=True, kw_only=True):
     messages: Messages = Messages()
     security: Security = Security()
     log: Log = Log()
+    metrics: Metrics = Metrics()
     links: Links = Links()
     tunnel: Tunnel = Tunnel()
     directory: Directory = Directory()
@@ -781,6 +810,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "messages": Messages,
     "security": Security,
     "log": Log,
+    "metrics": Metrics,
     "links": Links,
     "tunnel": Tunnel,
     "directory": Directory,

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fairlead.runtime.storehouse import Peek
+from fairlead.runtime.usage import Usage
 from fairlead.store import layout
-from fairlead.store.census import census, describe, handles
+from fairlead.store.census import census, describe, handles, room
 from fairlead.store.fill import fill
 
 HANDLES_SHOWN = 10
@@ -85,8 +86,21 @@ class ManagerStatus(msgspec.Struct, kw_only=True):
     down: RingStatus
     stored: int
     stored_bytes: int
+    arena_used: int  # bytes of its blocks that are in use, some of them in part
+    arena_capacity: int
     handles: list[int]  # of stored messages, some of them: what to ask about
     counters: dict[str, int]
+
+
+class PostStatus(msgspec.Struct, kw_only=True):
+    """One place a process has to fill; `restarts` counts those that ended unasked."""
+
+    role: str
+    index: int
+    up: bool
+    needed: bool  # the server is not in service without it
+    restarts: int
+    reason: str = ""  # why nobody is in it
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -99,7 +113,11 @@ class Status(msgspec.Struct, kw_only=True):
     store: str
     mode: str
     uptime_s: float
+    named_destinations: int  # [metrics] destinations
     components: list[Component]
+    posts: list[PostStatus]
+    processes: list[Usage]
+    replaced: dict[str, Any]  # counts and pauses of all replacements (runtime/pauses.py)
     updates: list[UpdateRecord]
     connections: list[ConnectionStatus]
     managers: list[ManagerStatus]
@@ -163,6 +181,7 @@ def look(peek: Peek, handle: int | None = None, *, brief: bool = False) -> Store
         counters = peek.counters("manager", i).as_dict()
         up, down = _ring(peek.up(i)), _ring(peek.down(i))
         stored, stored_bytes = census(peek.arena(i))
+        arena_used, arena_capacity = room(peek.arena(i))
         managers.append(
             ManagerStatus(
                 index=i,
@@ -177,6 +196,8 @@ def look(peek: Peek, handle: int | None = None, *, brief: bool = False) -> Store
                 down=down,
                 stored=stored,
                 stored_bytes=stored_bytes,
+                arena_used=arena_used,
+                arena_capacity=arena_capacity,
                 handles=[] if brief else handles(peek.arena(i), i, HANDLES_SHOWN),
                 counters=counters,
             )

@@ -33,6 +33,7 @@ from fairlead.runtime.counters import DispatcherCounter, ManagerCounter, Message
 from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
+from fairlead.runtime.pauses import Pauses
 from fairlead.runtime.plumbing import LINK_NAME, Plumbing
 from fairlead.runtime.pool import (
     BESIDE,
@@ -50,6 +51,7 @@ from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
 from fairlead.runtime.status import Component, Status, UpdateRecord, look
 from fairlead.runtime.tunnelling import STATUS_NAME, Tunnelling
+from fairlead.runtime.usage import usage_of
 from fairlead.runtime.version import VERSION
 from fairlead.runtime.watch import Watch
 from fairlead.store import layout
@@ -79,7 +81,7 @@ def serve(config: Config, *, ready_fd: int | None = None, out: TextIO | None = N
         return EXIT_CONFIG
     log_path = Path(config.log.file).expanduser() if config.log.file else data / "log" / "fairlead.log"
     try:
-        supervisor = Supervisor(config, data, lock_fd, Logbook(log_path, config.log.level), ready_fd, out)
+        supervisor = Supervisor(config, data, lock_fd, Logbook.of(log_path, config.log), ready_fd, out)
         return supervisor.run()
     except (ConfigError, OSError) as error:
         print(f"fairlead: {error}", file=sys.stderr)
@@ -107,6 +109,7 @@ class Supervisor:
         self._stage = "starting"  # adopting, serving, stopping, stopping routers
         self._reexec: list[str] | None = None
         self._updates: list[UpdateRecord] = []
+        self._pauses = Pauses()
         self._port_notes: list[Path] = []
         self._stop_askers: list[Asker] = []
         self._questions = Questions(self._loop)
@@ -224,6 +227,8 @@ class Supervisor:
             )
         with contextlib.suppress(OSError, msgspec.DecodeError):
             self._updates = msgspec.json.decode((self._run / "updates.json").read_bytes(), type=list[UpdateRecord])
+            for one in self._updates:
+                self._pauses.add(one.component, one.outcome, one.pause_ms)
         self._log.info("supervisor", f"adopting {len(left)} processes of the running server")
         storehouse.complete(self._store, mode=MODE, server_id=self._note.server_id)
         wanted = self._config.server.managers
@@ -351,6 +356,7 @@ class Supervisor:
 
     def _record(self, record: UpdateRecord) -> None:
         self._updates = [*self._updates, record][-UPDATES_KEPT:]
+        self._pauses.add(record.component, record.outcome, record.pause_ms)
         rundir.write_note(self._run / "updates.json", self._updates)
         self._log.write(
             "info" if record.outcome not in ("failed", "rolled back") else "error",
@@ -560,7 +566,11 @@ class Supervisor:
             store=str(self._store),
             mode=layout.MODE_NAMES[self._note.mode],
             uptime_s=round((time.time_ns() - self._note.started_ns) / 1e9, 3),
+            named_destinations=self._config.metrics.destinations,
             components=components,
+            posts=self._pool.posts_status(),
+            processes=[usage_of(one.pid, one.role, one.index, one.state) for one in components],
+            replaced=self._pauses.facts(),
             updates=self._updates,
             connections=seen.connections,
             managers=seen.managers,

@@ -33,7 +33,7 @@ class Witness:
     def __init__(self, files: NodeFiles) -> None:
         self._plan = plan = Plan(files.node, files.cluster, files.settings)
         self._lock = rundir.lock(plan.data)
-        self._log = Logbook(plan.data / "log" / "fairlead.log", files.node.log.level)
+        self._log = Logbook.of(plan.data / "log" / "fairlead.log", files.node.log)
         self._book = VoteBook(plan.data, files.node.name)
         self._start = plan.next_start()
         config = plan.bus_config(self._start, log=self._on_bus_log, tag={"kind": "witness"})

@@ -31,6 +31,15 @@ def census(arena: memoryview) -> tuple[int, int]:
     return count, size
 
 
+def room(arena: memoryview) -> tuple[int, int]:
+    """Bytes of the blocks in use, and of all there can be."""
+    longs = arena[: at.ARENA_BACKED + 8].cast("Q")
+    blocks, backed = longs[at.ARENA_BLOCKS // 8], longs[at.ARENA_BACKED // 8]
+    first = at.arena_plan(blocks).directory
+    directory = arena[first : first + 4 * min(blocks, backed)].cast("I").tolist()
+    return (len(directory) - directory.count(at.DIRECTORY_FREE)) * at.BLOCK_BYTES, blocks * at.BLOCK_BYTES
+
+
 def live_offsets(arena: memoryview) -> list[int]:
     """Where the live slots are."""
     longs = arena[: len(arena) // 8 * 8].cast("Q")

@@ -76,7 +76,7 @@ class Road:
         generation: int,
         rules: Rules,
         enabled: bool,
-        say: Callable[[str], None],
+        say: Callable[..., None],
     ) -> None:
         self._traffic = traffic
         self._path = run / SOCKET_NAME
@@ -242,7 +242,11 @@ class Road:
 
     def _deny(self, member: Member, number: int, correlation: int, what: str) -> None:
         self.denied += 1
-        self._say(f"denied to connection {member.uid} ({member.name}, user {member.user or 'anonymous'}): {what}")
+        self._say(
+            f"denied to connection {member.uid} ({member.name}, user {member.user or 'anonymous'}): {what}",
+            connection=member.uid,
+            code="not-allowed",
+        )
         text = f"{member.user or 'A client without a name'} may not {what}."
         self._refuse(member, number, correlation, "not-allowed", text)
 

@@ -169,7 +169,7 @@ class Manager:
             generation=self._generation,
             rules=self._rules(),
             enabled=self._config.messages.enabled,
-            say=lambda text: self._say(True, text),
+            say=lambda text, **facts: self._say(True, text, **facts),
         )
         os.eventfd_write(self._wake_router, 1)  # it may have waited for the room that was made
         for uid, index in lost:
@@ -373,7 +373,7 @@ class Manager:
                 text = f"connection {client.uid} from {client.peer} ended: {reason}"
                 if client.lost:
                     text += f"; {client.lost} messages on their way to it were given up"
-                self._say(reason not in ORDINARY or client.lost > 0, text)
+                self._say(reason not in ORDINARY or client.lost > 0, text, connection=client.uid, code=reason)
 
     def _pass_on(self, index: int, client: Client, kind: bytes) -> None:
         """It begins with HTTP: to the gateway of tunnels with it, as it is; P plain, T with TLS around it."""
@@ -467,7 +467,9 @@ class Manager:
         said = client.said
         assert said is not None
         self._table.set_live(self._index, index, user=client.user, type=said.type, instance=said.instance, org=said.org)
-        self._say(False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}")
+        self._say(
+            False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}", connection=client.uid
+        )
         if self._moving:
             self._ask_to_move(index, client)
 
@@ -479,7 +481,7 @@ class Manager:
         self._traffic.send(index, client.uid, frame(GO_AWAY, body=encode(go_away)))
 
     # --- What others see ------------------------------------------------------------------------------------------
-    def _say(self, notable: bool, text: str) -> None:
+    def _say(self, notable: bool, text: str, **facts: str | int) -> None:
         """A line about one connection; ordinary ones only at debug, and never a flood of either."""
         if not notable and self._config.log.level != "debug":
             return
@@ -489,7 +491,7 @@ class Manager:
         self._lines += 1
         if self._lines <= LOG_LINES_PER_S:
             more = "" if self._lines < LOG_LINES_PER_S else " (and more of the kind in this second)"
-            self._control.log("warning" if notable else "debug", text + more)
+            self._control.log("warning" if notable else "debug", text + more, **facts)
 
     def _count(self, now_s: float) -> None:
         found, words, before = self._traffic.statistics(), self._counters.words, self._before

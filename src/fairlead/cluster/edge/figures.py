@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead.cluster.books import Books
 from fairlead.cluster.core import Core
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.upkeep import Upkeep
 from fairlead.journal.edge.journal import Journal
+from fairlead.journal.sync_times import SyncTimes
 from fairlead.runtime.counters import Counters, MessageManagerCounter
 
 GROWING: Final = (
@@ -23,6 +25,7 @@ GROWING: Final = (
     (MessageManagerCounter.REPEATS, "repeats"),
     (MessageManagerCounter.REFUSED, "refused"),
 )
+SYNCS_AT_MOST: Final = tuple(one for one in MessageManagerCounter if one.name.startswith("SYNC_LE_"))
 LOOK_S: Final = 0.02  # between looks at all destinations, for each thousand of them
 
 
@@ -59,6 +62,8 @@ class Figures:
         words[counter.SAFE_INDEX] = journal.safe
         words[counter.PENDING_RECORDS] = journal.last - journal.safe
         words[counter.SYNCS] = before[counter.SYNCS] + journal.syncs
+        words[counter.WRITTEN_BYTES] = before[counter.WRITTEN_BYTES] + core.written_bytes
+        self._count_syncs(journal.sync_times)
         words[counter.JOURNAL_BYTES] = journal.disk_bytes
         words[counter.SEGMENTS] = journal.disk_bytes // journal.options.segment_bytes
         words[counter.CHECKPOINTS] = before[counter.CHECKPOINTS] + upkeep.checkpoints
@@ -70,14 +75,28 @@ class Figures:
             self._looked_s = now_s
             self._look(core)
 
+    def _count_syncs(self, times: SyncTimes) -> None:
+        words, before, counter = self._words, self._before, MessageManagerCounter
+        words[counter.LAST_SYNC_NS] = times.last_ns
+        words[counter.SYNCS_TIMED] = before[counter.SYNCS_TIMED] + times.count
+        words[counter.SYNC_TIME_NS] = before[counter.SYNC_TIME_NS] + times.total_ns
+        for number, count in zip(SYNCS_AT_MOST, times.at_most(), strict=True):
+            words[number] = before[number] + count
+
     def _look(self, core: Core) -> None:
-        words, counter = self._words, MessageManagerCounter
+        words, before, counter = self._words, self._before, MessageManagerCounter
+        books = Books()
+        books.add(core.showcase.gone)
         depth = bytes_ = blocked = 0
         for destination in core.destinations.values():
             depth += destination.depth
             bytes_ += destination.bytes
             blocked += core.is_blocked(destination)
+            books.add(destination.books)
         words[counter.DEPTH], words[counter.DEPTH_BYTES], words[counter.BLOCKED] = depth, bytes_, blocked
+        words[counter.EXPIRED] = before[counter.EXPIRED] + books.expired
+        words[counter.DEAD] = before[counter.DEAD] + books.dead
+        words[counter.REDELIVERED] = before[counter.REDELIVERED] + books.redelivered
         words[counter.TASKS_WAITING] = sum(task.depth for task in core.tasks)
         producers = consumers = 0
         for session in core.sessions.by_id.values():

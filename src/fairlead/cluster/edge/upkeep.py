@@ -159,6 +159,7 @@ class Upkeep:
             "pending_bytes": journal.pending_bytes,
             "covers": journal.covers,
             "syncs": journal.syncs,
+            "sync_times": journal.sync_times.numbers(),
             "disk_bytes": journal.disk_bytes,
             "full": journal.full,
             "checkpoints": self.checkpoints,

@@ -21,7 +21,11 @@ cdef extern from *:
     #include <time.h>
     #include <unistd.h>
 
-    enum { FL_WRITE = 1, FL_READ = 2 };
+    enum { FL_WRITE = 1, FL_READ = 2, FL_SPANS = 12 };
+
+    /* How long syncs took: at most so many microseconds, as in `sync_times.py`; the last span has no end. */
+    static const uint64_t fl_spans_us[FL_SPANS - 1] =
+        {500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
 
     typedef struct fl_job {
         struct fl_job* next;
@@ -42,11 +46,39 @@ cdef extern from *:
         /* faults, for tests */
         uint64_t sync_delay_us, fail_sync_at, fail_write_at, write_max, syncs, writes;
         int sync_errno, write_errno;
+        /* under the lock */
+        uint64_t timed, last_ns, total_ns, spans[FL_SPANS];
     } fl_writer;
 
     static void fl_pause(uint64_t us) {
         struct timespec rest = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
         while (nanosleep(&rest, &rest) != 0 && errno == EINTR) {}
+    }
+
+    static uint64_t fl_now_ns(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    }
+
+    static void fl_took(fl_writer* w, uint64_t ns) {
+        int span = 0;
+        while (span < FL_SPANS - 1 && ns > fl_spans_us[span] * 1000) span++;
+        pthread_mutex_lock(&w->lock);
+        w->timed++;
+        w->last_ns = ns;
+        w->total_ns += ns;
+        w->spans[span]++;
+        pthread_mutex_unlock(&w->lock);
+    }
+
+    static void fl_times(fl_writer* w, uint64_t* out) {
+        pthread_mutex_lock(&w->lock);
+        out[0] = w->timed;
+        out[1] = w->last_ns;
+        out[2] = w->total_ns;
+        for (int span = 0; span < FL_SPANS; span++) out[3 + span] = w->spans[span];
+        pthread_mutex_unlock(&w->lock);
     }
 
     static int fl_write_all(fl_writer* w, fl_job* job) {
@@ -63,10 +95,13 @@ cdef extern from *:
             job->moved += (size_t)n;
         }
         if (!job->sync) return 0;
+        uint64_t began_ns = fl_now_ns();
         if (w->sync_delay_us) fl_pause(w->sync_delay_us);
         if (++w->syncs == w->fail_sync_at) return -w->sync_errno;
         /* Not repeated after an error, EINTR included: the kernel may have dropped what it could not write. */
-        return fdatasync(job->fd) == 0 ? 0 : -errno;
+        if (fdatasync(job->fd) != 0) return -errno;
+        fl_took(w, fl_now_ns() - began_ns);
+        return 0;
     }
 
     static int fl_read_all(fl_job* job) {
@@ -142,6 +177,7 @@ cdef extern from *:
     enum:
         FL_WRITE
         FL_READ
+        FL_SPANS
     ctypedef struct fl_job:
         fl_job* next
         int what, fd, error, sync
@@ -157,6 +193,7 @@ cdef extern from *:
     void fl_push(fl_writer*, fl_job*) nogil
     fl_job* fl_take_done(fl_writer*) nogil
     void fl_stop(fl_writer*) nogil
+    void fl_times(fl_writer*, uint64_t*) nogil
 
 
 cdef class Writer:
@@ -257,6 +294,12 @@ cdef class Writer:
             self.release(job)
             job = following
         return done
+
+    def times(self):
+        """How long syncs took, as numbers for a `SyncTimes`: how many, the newest, all, then by span."""
+        cdef uint64_t out[3 + FL_SPANS]
+        fl_times(self.c, out)
+        return [out[at] for at in range(3 + FL_SPANS)]
 
     def close(self):
         """Do what was asked so far, then end the thread. `finished` still tells of it."""

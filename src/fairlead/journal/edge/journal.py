@@ -45,6 +45,7 @@ from fairlead.journal.layout import (
     segment_of,
 )
 from fairlead.journal.records import Bytes
+from fairlead.journal.sync_times import SyncTimes
 from fairlead.journal.usage import IsLive, Row
 
 WRITE_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -115,6 +116,11 @@ class Journal(Contents):
     def safe(self) -> int:
         """Everything up to this index is on stable storage."""
         return self._safe
+
+    @property
+    def sync_times(self) -> SyncTimes:
+        """How long flushes took since the journal was opened."""
+        return SyncTimes(self._writer.times())
 
     @property
     def last(self) -> int:

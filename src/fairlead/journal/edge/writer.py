@@ -14,6 +14,7 @@ from collections import deque
 from fairlead.journal.edge.files import Files
 from fairlead.journal.edge.options import Faults
 from fairlead.journal.records import Bytes
+from fairlead.journal.sync_times import SyncTimes
 
 __all__ = ["Writer"]
 
@@ -33,6 +34,7 @@ class Writer:
         self._done: list[tuple[int, int, bytes | None]] = []
         self._closing = False
         self._syncs = self._writes = 0
+        self._times = SyncTimes()
         self._thread = threading.Thread(target=self._work, name="journal-writer", daemon=True)
         self._thread.start()
 
@@ -52,6 +54,11 @@ class Writer:
         with self._wake:
             done, self._done = self._done, []
         return done
+
+    def times(self) -> list[int]:
+        """How long syncs took, as numbers for a `SyncTimes`: how many, the newest, all, then by span."""
+        with self._wake:
+            return self._times.numbers()
 
     def close(self) -> None:
         """Do what was asked so far, then end the thread. `finished` still tells of it."""
@@ -109,12 +116,15 @@ class Writer:
 
     def _sync(self, fd: int) -> None:
         faults = self._faults
+        began_ns = time.monotonic_ns()
         if faults.sync_delay_ms:
             time.sleep(faults.sync_delay_ms / 1000)
         self._syncs += 1
         if self._syncs == faults.fail_sync_at:
             raise OSError(faults.sync_errno, os.strerror(faults.sync_errno))
         self._files.sync(fd)
+        with self._wake:
+            self._times.took(time.monotonic_ns() - began_ns)
 
     def _fetch(self, fd: int, offset: int, size: int) -> bytes:
         pieces = []

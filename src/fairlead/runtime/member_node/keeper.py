@@ -36,7 +36,7 @@ def run_mm_node(node: NodeConfig, cluster: ClusterConfig, settings: ClusterSetti
     plan = Plan(node, cluster, settings)
     lock = rundir.lock(plan.data)
     try:
-        return Keeper(plan, Logbook(plan.data / "log" / "fairlead.log", node.log.level)).run()
+        return Keeper(plan, Logbook.of(plan.data / "log" / "fairlead.log", node.log)).run()
     finally:
         os.close(lock)
 

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     start, ready, life = (int(one) for one in arguments[1:4])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the keeper's to answer
     sys.setswitchinterval(SWITCH_S)
-    logbook = Logbook(plan.data / "log" / "fairlead.log", plan.node.log.level)
+    logbook = Logbook.of(plan.data / "log" / "fairlead.log", plan.node.log)
     node: Node | None = None
     try:
         node = Node(plan, start, logbook)

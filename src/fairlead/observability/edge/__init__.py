@@ -1,0 +1,1 @@
+"""Where the figures come from, and the doors they are shown at."""
