@@ -25,9 +25,11 @@
     │   ├── Busy                 a synchronous connection still waits for the answer to its last call
     │   ├── NoAdapter            no adapter of the stream is running at the moment
     │   ├── NoDirectory          directory unreachable: no server of it answers, or none may change it
+    │   ├── TokenExpired         the token of this connection has expired; the next one needs a fresh one
+    │   ├── CertificateExpired   the certificate of this client has expired; the next one needs a new one
     │   └── ShuttingDown         the server is being stopped
     ├── Refused                  the server said no; the same again gets the same answer
-    │   ├── BadCredentials       unknown user or wrong password
+    │   ├── BadCredentials       unknown user, wrong password, or a token or certificate that is not accepted
     │   ├── NotAllowed           the rules of this user do not allow it
     │   ├── UnsupportedVersion   client and server have no protocol version in common
     │   ├── DuplicateInstance    another connection has this type and instance already
@@ -88,6 +90,7 @@ __all__ = [
     "BodyTooLarge",
     "Busy",
     "Cancelled",
+    "CertificateExpired",
     "CommitPending",
     "CommitUnknown",
     "ConfigError",
@@ -127,6 +130,7 @@ __all__ = [
     "StoreFull",
     "StreamRefused",
     "StreamRevoked",
+    "TokenExpired",
     "TooLarge",
     "TooMany",
     "TransactionAborted",
@@ -295,6 +299,18 @@ class NoDirectory(Unavailable):
     code = "no-directory"
 
 
+class TokenExpired(Unavailable):
+    """The token of this connection has expired; a connection with a fresh one goes on where this one ended."""
+
+    code = "token-expired"
+
+
+class CertificateExpired(Unavailable):
+    """The certificate this client showed has expired, or was revoked, while it was connected."""
+
+    code = "certificate-expired"
+
+
 class ShuttingDown(Unavailable):
     """The server is being stopped."""
 
@@ -308,7 +324,7 @@ class Refused(FairleadError):
 
 
 class BadCredentials(Refused):
-    """Unknown user or wrong password; the server does not say which."""
+    """Unknown user, wrong password, or a token or certificate that is not accepted; the server does not say which."""
 
     code = "bad-credentials"
 
@@ -586,7 +602,17 @@ CODES: dict[str, Entry] = {
     "unknown-number": Entry(LocalProtocolError, "No subscription or registration of this client has that number."),
     "unknown-correlation": Entry(LocalProtocolError, "No open request or conversation has that correlation."),
     # About who is asking.
-    "bad-credentials": Entry(BadCredentials, "Unknown user or wrong password.", closes=True),
+    "bad-credentials": Entry(
+        BadCredentials, "Unknown user or wrong password, or a token or certificate that is not accepted.", closes=True
+    ),
+    "token-expired": Entry(
+        TokenExpired, "The token of this connection has expired; connect again with a fresh one.", closes=True
+    ),
+    "certificate-expired": Entry(
+        CertificateExpired,
+        "The certificate of this connection has expired or was revoked; connect again with a new one.",
+        closes=True,
+    ),
     "not-allowed": Entry(NotAllowed, "The rules of this user do not allow it; nothing else changes."),
     "duplicate-instance": Entry(
         DuplicateInstance, "A live connection has this type and instance already; choose another instance.", closes=True

@@ -199,3 +199,12 @@ def test_the_log_and_the_dead_of_further_groups_are_as_those_of_the_first(group:
     assert not rules.allows("one", "consume", "_LOG")
     assert rules.allows("root", "subscribe", log)
     assert not rules.allows("root", "consume", "_LOGS")
+
+
+def test_without_a_users_file_who_has_logged_in_may_do_what_anybody_may() -> None:
+    rules = Rules.open()
+    for user in ("", "ann"):
+        assert rules.unrestricted(user, "publish")
+        assert rules.allows(user, "consume", "orders")
+        assert not rules.allows(user, "send", "_LOG")
+    assert not Rules({}).allows("ann", "consume", "orders")

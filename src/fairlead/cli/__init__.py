@@ -15,7 +15,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "status": ("fairlead.cli.status", "status", "Show what a running server is doing."),
     "update": ("fairlead.cli.update", "update", "Replace programs of a running server, connections kept."),
     "drain": ("fairlead.cli.update", "drain", "Take a connection manager out of service."),
-    "reload": ("fairlead.cli.update", "reload_command", "Have users and rules read again."),
+    "reload": ("fairlead.cli.update", "reload_command", "Have users, rules and certificates read again."),
     "stop": ("fairlead.cli.update", "stop", "Stop a running server in order."),
     "pub": ("fairlead.cli.traffic", "pub", "Publish messages to a topic."),
     "sub": ("fairlead.cli.traffic", "sub", "Print the messages of topics."),

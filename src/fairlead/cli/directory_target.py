@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from fairlead.cli.login import login, login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, fail, one_sentence
 from fairlead.errors import NoDirectory
 
@@ -40,8 +40,8 @@ class DirectoryTool:
     def open(self) -> DirectoryClient:
         from fairlead.directory import open_directory
 
-        tls = ssl.create_default_context(cafile=self._ca) if self._ca else None
-        return open_directory(self._server, user=self._user, password=self._password, tls=tls, deadline_s=self._wait_s)
+        said = login(self._password, self._ca)
+        return open_directory(self._server, user=self._user, deadline_s=self._wait_s, **said)
 
     def ask(self, question: Callable[[DirectoryClient], Awaitable[A]]) -> A:
         """Put one question."""
@@ -95,8 +95,10 @@ def directory_command(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Seconds to go on trying when no server answers.",
         ),
+        login_options,
         click.option(
             "--ca",
+            envvar="FAIRLEAD_CA",
             type=click.Path(exists=True, dir_okay=False),
             help="Certificates to trust, for fairleads+directory://.",
         ),

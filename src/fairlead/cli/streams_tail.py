@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from fairlead.cli.login import login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, one_sentence
 from fairlead.cli.streams_target import DEFAULT_URL
 from fairlead.cli.traffic import open_connection, run
@@ -29,7 +30,13 @@ STARTS: Final = ("new", "oldest", "snapshot")
 @click.option("--server", metavar="URL", default=DEFAULT_URL, show_default=True, envvar="FAIRLEAD_STREAMS")
 @click.option("--user", help="Name to authenticate with.")
 @click.option("--password", envvar="FAIRLEAD_PASSWORD", help="Better given in FAIRLEAD_PASSWORD.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust, for TLS.")
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="FAIRLEAD_CA",
+    help="Certificates to trust, for TLS.",
+)
+@login_options
 @click.option("--from", "start", type=click.Choice(STARTS), default="new", show_default=True, help="Where to begin.")
 @click.option("--events", is_flag=True, help="Failovers, gaps and losses too, each where it happened.")
 @click.option("--both", is_flag=True, help="Take the first copy of each message from two adapters.")

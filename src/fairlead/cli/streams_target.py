@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fairlead.cli.login import login, login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, fail, one_sentence
 from fairlead.errors import ConnectionLost, NoAdapter, NoReceiver
 
@@ -43,8 +43,7 @@ class StreamsTool:
             self._server,
             name="operator",
             user=self._user,
-            password=self._password,
-            tls=ssl.create_default_context(cafile=self._ca) if self._ca else None,
+            **login(self._password, self._ca),
             connect_timeout_s=self._wait_s,
         )
         async with connection, Operator(connection) as operator:
@@ -100,8 +99,12 @@ def streams_command(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Seconds to go on trying when no server answers.",
         ),
+        login_options,
         click.option(
-            "--ca", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust, for fairleads://."
+            "--ca",
+            type=click.Path(exists=True, dir_okay=False),
+            envvar="FAIRLEAD_CA",
+            help="Certificates to trust, for fairleads://.",
         ),
         click.option("--password", envvar="FAIRLEAD_PASSWORD", help="Better given in FAIRLEAD_PASSWORD."),
         click.option("--user", help="Name to authenticate with."),

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import shlex
-import ssl
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fairlead.cli.login import login, login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, fail, one_sentence
 from fairlead.errors import ConfigError, FairleadError, RequestTimeout
 
@@ -31,8 +31,12 @@ DEFAULT_URL = "fairlead://127.0.0.1:7400"
 def connecting(command: F) -> F:
     """Which server, and as whom."""
     for option in (
+        login_options,
         click.option(
-            "--ca", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust, for fairleads://."
+            "--ca",
+            type=click.Path(exists=True, dir_okay=False),
+            envvar="FAIRLEAD_CA",
+            help="Certificates to trust, for fairleads://.",
         ),
         click.option("--password", envvar="FAIRLEAD_PASSWORD", help="Better given in FAIRLEAD_PASSWORD."),
         click.option("--user", help="Name to authenticate with."),
@@ -51,8 +55,7 @@ def headers_option(command: F) -> F:
 def open_connection(name: str, server: str, user: str | None, password: str | None, ca: str | None) -> Connection:
     import fairlead
 
-    tls = ssl.create_default_context(cafile=ca) if ca else None
-    return fairlead.connect(server, name=name, user=user, password=password, tls=tls, reconnect_limit_s=30)
+    return fairlead.connect(server, name=name, user=user, reconnect_limit_s=30, **login(password, ca))
 
 
 def run(work: Coroutine[Any, Any, int]) -> None:

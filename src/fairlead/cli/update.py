@@ -92,7 +92,7 @@ def drain(manager: int, server: str | None, data: str | None, move: bool, python
 @which_server
 @one_sentence
 def reload_command(server: str | None, data: str | None) -> None:
-    """Have users and rules read again (so does SIGHUP)."""
+    """Have users, rules, certificates and keys of tokens read again (so does SIGHUP)."""
     answer_of(run_of(server, data), "reload")
 
 

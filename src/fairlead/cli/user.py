@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fairlead import topics
 from fairlead.cli.config import console, file_option, load_or_exit
+from fairlead.cli.user_token import token_command, token_key_command
 from fairlead.errors import FairleadError
 from fairlead.runtime import config as configuration
 from fairlead.security import users
@@ -55,6 +56,7 @@ def rights_options(command: Command) -> Command:
     return command
 
 
+CERTIFICATE_HELP = "A name in certificates that stands for this user; can be given several times."
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
 
 
@@ -72,11 +74,15 @@ def user_group() -> None:
 @click.argument("name")
 @rights_options
 @password_options
+@click.option("--no-password", is_flag=True, help="Without one: the user logs in with a token or a certificate.")
+@click.option("--certificate", "certificates", multiple=True, metavar="NAME", help=CERTIFICATE_HELP)
 @json_option
 @users_file_options
 def add(
     name: str,
     password_stdin: bool,
+    no_password: bool,
+    certificates: tuple[str, ...],
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -87,6 +93,7 @@ def add(
       fairlead user add pricing --publish 'prices.>' --subscribe 'orders.>'
       fairlead user add operator --admin _ADMIN --consume '>' --consume _DMQ --consume _LOG
       echo "$SECRET" | fairlead user add robot --password-stdin
+      fairlead user add gateway --no-password --certificate gateway.example.org
     """
     if name == ANONYMOUS:
         raise click.UsageError(f"`{ANONYMOUS}` stands for clients without a name; see `fairlead user allow --help`.")
@@ -97,7 +104,8 @@ def add(
         raise click.ClickException(
             f"there is a user {name} already; `fairlead user password {name}` changes the password"
         )
-    user = User(hash=hash_password(ask_password(password_stdin)), **rights)
+    hashed = "" if no_password else hash_password(ask_password(password_stdin))
+    user = User(hash=hashed, certificates=list(certificates) or None, **rights)
     change_or_exit(path, lambda current: current.with_user(name, user))
     report(as_json, f"Added {name} to {path}.", name, path)
 
@@ -209,6 +217,10 @@ def list_users(as_json: bool, **place: Any) -> None:
     for name in sorted(entries):
         table.add_row(escape(name), *(escape(shown_rights(getattr(entries[name], action))) for action in ACTIONS))
     console().print(table)
+
+
+user_group.add_command(token_command)
+user_group.add_command(token_key_command)
 
 
 def users_path(users_file: Path | None, data: str | None, config_file: Path | None) -> Path:

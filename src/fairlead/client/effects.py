@@ -42,6 +42,8 @@ class OpenSuccessor:
     token: str
     within_s: float
     elsewhere: list[Address] = field(default_factory=list)
+    renew: bool = False
+    """Only because the login is about to expire: of no use without a fresh one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class Session(Outgoing):
                     if self.successor is None:
                         said = decode(GoAway, message.body)
                         elsewhere = hinted(",".join(said.elsewhere))
-                        self._effects.append(OpenSuccessor(said.token, said.within_s, elsewhere))
+                        self._effects.append(OpenSuccessor(said.token, said.within_s, elsewhere, said.renew))
                 case kinds.KIND_CONFIRM | kinds.KIND_WELCOME | kinds.KIND_MOVED:
                     link.on_handshake(message)
                     self._on_handshake(link, message.kind)

@@ -12,9 +12,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
+from fairlead.bus.config import is_loopback
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.feeds.source_relations import configured
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
@@ -36,11 +38,14 @@ __all__ = [
     "advice",
     "anonymous_allowed",
     "check",
+    "check_keys_url",
     "data_path",
     "from_wire",
     "load",
     "managers_count",
     "to_wire",
+    "token_keys_path",
+    "tokens_taken",
     "users_path",
     "value_of",
 ]
@@ -109,6 +114,11 @@ def data_path(config: Config) -> Path:
     return Path(config.server.data).expanduser()
 
 
+def token_keys_path(config: Config) -> Path:
+    """Where the server's own keys of tokens are, if there are any (`fairlead user token-key`)."""
+    return data_path(config) / "token-keys.json"
+
+
 def managers_count(config: Config, cores: int) -> int:
     """How many connection managers to start on a machine with so many cores."""
     return config.server.managers or max(1, min(cores, MANAGERS_MAX))
@@ -128,10 +138,15 @@ def is_broker(config: Config) -> bool:
     return bool(settings.servers or (settings.serve and settings.name))
 
 
+def tokens_taken(config: Config) -> bool:
+    """Can somebody log in with a token?"""
+    return bool(config.tokens.keys) or token_keys_path(config).is_file()
+
+
 def anonymous_allowed(config: Config) -> bool:
     """May a client connect without a name?"""
     if config.security.allow_anonymous is None:
-        return users_path(config) is None
+        return not (users_path(config) or tokens_taken(config) or config.security.client_certificates == "require")
     return config.security.allow_anonymous
 
 
@@ -148,6 +163,7 @@ def check(config: Config) -> None:
             "NAME`, or say --insecure if the network is closed"
         )
     _check_tls(config)
+    _check_tokens(config)
     _check_tunnel(config)
     configured(config.streams.relations)
     for address in addresses:
@@ -195,10 +211,54 @@ def _check_tls(config: Config) -> None:
     if bool(security.tls_certificate) != bool(security.tls_key):
         missing = "tls_key" if security.tls_certificate else "tls_certificate"
         raise ConfigError(f"TLS needs certificate and key: [security] {missing} is not set")
-    for key in ("tls_certificate", "tls_key"):
+    for key in ("tls_certificate", "tls_key", "tls_client_ca", "tls_crl"):
         file = getattr(security, key)
         if file and not Path(file).expanduser().is_file():
             raise ConfigError(f"[security] {key}: there is no file {file}")
+    if security.client_certificates != "off" and not (security.tls_client_ca and security.tls_certificate):
+        missing = "tls_client_ca" if security.tls_certificate else "tls_certificate"
+        raise ConfigError(f"[security] client_certificates = {security.client_certificates!r} needs {missing}")
+    if security.client_certificates == "off" and (security.tls_client_ca or security.tls_crl):
+        raise ConfigError(
+            '[security] tls_client_ca and tls_crl do nothing while client_certificates is "off"; set it to "ask" or '
+            '"require"'
+        )
+
+
+def _check_tokens(config: Config) -> None:
+    tokens = config.tokens
+    if not tokens.keys:
+        return
+    if "://" in tokens.keys:
+        check_keys_url(tokens.keys)
+    elif not Path(tokens.keys).expanduser().is_file():
+        raise ConfigError(f"[tokens] keys: there is no file {tokens.keys}")
+    if tokens.keys_ca and not Path(tokens.keys_ca).expanduser().is_file():
+        raise ConfigError(f"[tokens] keys_ca: there is no file {tokens.keys_ca}")
+    if not tokens.audience:
+        raise ConfigError(
+            "[tokens] audience is not set: a token made for any other service would open this server. Set it to the "
+            'name your provider puts into `aud`, or to ["*"] if it puts none'
+        )
+    if not tokens.algorithms:
+        raise ConfigError("[tokens] algorithms is empty: no token could ever be accepted")
+
+
+def check_keys_url(url: str) -> None:
+    """Raise a ConfigError unless nobody on the way can put in keys of their own."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("https", "http") or not host:
+        raise ConfigError(f"[tokens] keys: {parts.scheme}://{host} is no URL of a JWKS; write https://HOST/PATH")
+    if parts.username or parts.password:
+        raise ConfigError("[tokens] keys: a JWKS is public; write its URL without a login")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ConfigError(
+            f"[tokens] keys: whoever is on the way to {host} could put in keys of their own; write https://"
+        )
 
 
 def _check_tunnel(config: Config) -> None:

@@ -436,9 +436,40 @@ class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str, Meta(description="Certificate chain (PEM). With it clients may use TLS on the same port.")
     ] = ""
     tls_key: Annotated[str, Meta(description="Private key of the certificate (PEM), without a passphrase.")] = ""
+    client_certificates: Annotated[
+        Literal["off", "ask", "require"],
+        Meta(
+            description="Certificates of clients, signed by `tls_client_ca`. `ask`: who shows one is the user it "
+            "names; `require`: nobody gets in without one, over whatever line, but the server's own programs."
+        ),
+    ] = "off"
+    tls_client_ca: Annotated[
+        str, Meta(description="Certificates (PEM) of those who may sign the certificates of clients.")
+    ] = ""
+    tls_crl: Annotated[
+        str,
+        Meta(
+            description="List of revoked client certificates (PEM), from the same signer. Once it is set, a list that "
+            "has expired lets no certificate in: replace it in time, and run `fairlead reload`."
+        ),
+    ] = ""
+    certificate_user: Annotated[
+        Literal["cn", "san-uri", "san-dns", "san-email"],
+        Meta(
+            description="What in a client's certificate is the name of the user: the common name of its subject, or "
+            "its alternative name of that kind. There must be exactly one. `certificates` of a user in the users file "
+            "names certificates that stand for that user whatever they say."
+        ),
+    ] = "cn"
+    certificate_groups: Annotated[
+        bool, Meta(description="Whether the organisational units (OU) of a certificate are groups of the user.")
+    ] = False
     allow_anonymous: Annotated[
         bool | None,
-        Meta(description="May a client connect without a name? When not set: only if there is no users file."),
+        Meta(
+            description="May a client connect without a name? When not set: only if there is no users file, no tokens "
+            "are taken and no certificate is required."
+        ),
     ] = None
     plain_passwords: Annotated[
         Literal["local", "allow", "never"],
@@ -455,6 +486,54 @@ class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "and keeps a restarted client out until its old connection is found dead."
         ),
     ] = "allow"
+
+
+class Tokens(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Logins by token (JWT), from an identity provider or from `fairlead user token` (docs/security.md)."""
+
+    keys: Annotated[
+        str,
+        Meta(
+            description="Keys of the provider: a file (a secret, a public key in PEM, or a JWKS), or the https:// URL "
+            "of a JWKS. Empty: none. Tokens of the server's own, token-keys.json in the data directory, are taken too."
+        ),
+    ] = ""
+    keys_ca: Annotated[
+        str, Meta(description="Certificates (PEM) to trust for that URL; empty means whom the system trusts.")
+    ] = ""
+    issuer: Annotated[str, Meta(description="What `iss` of a token must be; empty means that it is not looked at.")] = (
+        ""
+    )
+    audience: Annotated[
+        list[str],
+        Meta(
+            description="Names of this server: a token must have one of them in `aud`, so that one made for another "
+            "service does not open this one. `*` alone takes any name."
+        ),
+    ] = msgspec.field(default_factory=list)
+    algorithms: Annotated[
+        list[Literal["HS256", "HS384", "HS512", "RS256", "PS256", "ES256", "EdDSA"]],
+        Meta(description="How tokens may be signed. A key is used only for algorithms of its own kind anyway."),
+    ] = msgspec.field(default_factory=lambda: ["HS256", "HS384", "HS512", "RS256", "PS256", "ES256", "EdDSA"])
+    leeway_s: Annotated[
+        float, Meta(ge=0, le=300, description="By how much clocks may differ, for `exp`, `nbf` and `iat`.")
+    ] = 30.0
+    user_claim: Annotated[str, Meta(min_length=1, description="The claim with the name of the user.")] = "sub"
+    groups_claim: Annotated[
+        str, Meta(description="The claim with a list of groups, or one; empty means that there are none.")
+    ] = "groups"
+    tenant_claim: Annotated[str, Meta(description="The claim with the tenant; empty means that there is none.")] = ""
+    refresh_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="How old keys may be before they are read again, when a token comes. A token of a key that is "
+            "not known has them read at once, but not more than every few seconds.",
+        ),
+    ] = 300.0
+    stale_s: Annotated[
+        float, Meta(ge=1, description="How long keys are relied on while their URL does not answer.")
+    ] = 86400.0
 
 
 class Links(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -790,6 +869,7 @@ class Config(Struct, frozen=True, kw_only=True):
     requests: Requests = Requests()
     messages: Messages = Messages()
     security: Security = Security()
+    tokens: Tokens = Tokens()
     log: Log = Log()
     metrics: Metrics = Metrics()
     links: Links = Links()
@@ -809,6 +889,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "requests": Requests,
     "messages": Messages,
     "security": Security,
+    "tokens": Tokens,
     "log": Log,
     "metrics": Metrics,
     "links": Links,

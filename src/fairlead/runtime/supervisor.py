@@ -30,6 +30,7 @@ from fairlead.runtime.children import Child, adopt
 from fairlead.runtime.config import Config
 from fairlead.runtime.control import SOCKET_NAME
 from fairlead.runtime.counters import DispatcherCounter, ManagerCounter, MessageManagerCounter, RouterCounter
+from fairlead.runtime.expiring import expiry_notes
 from fairlead.runtime.logbook import Logbook
 from fairlead.runtime.loop import Loop
 from fairlead.runtime.moving import Moving
@@ -405,7 +406,7 @@ class Supervisor:
             asker.refuse(str(error))
 
     def _reload(self) -> None:
-        self._log.info("supervisor", "users and rules are read again")
+        self._log.info("supervisor", "users, rules and certificates are read again")
         for child in self._pool.children.values():
             child.send("reload")
 
@@ -591,7 +592,7 @@ class Supervisor:
             accounting_faults=sum(one["accounting_faults"] for one in counters),
             safety_tick_finds=sum(one["safety_tick_finds"] for one in counters) + seen.router["safety_tick_finds"],
             messages_given_up=sum(one["messages_given_up"] for one in counters),
-            notes=seen.notes,
+            notes=seen.notes + expiry_notes(self._config, time.time()),
         )
 
     def _messages_status(self, counters: dict[str, int]) -> dict[str, Any]:

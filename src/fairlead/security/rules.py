@@ -108,7 +108,7 @@ class Rules:
 
     def unrestricted(self, user: str, action: Action) -> bool:
         """May the user do this with every name but the server's own? Then nobody has to ask per message."""
-        rights = self._rights.get(user or ANONYMOUS)
+        rights = self._rights_of(user)
         return rights is not None and rights.of(action) is None
 
     def allows(self, user: str, action: Action, topic_or_pattern: str) -> bool:
@@ -121,8 +121,12 @@ class Rules:
             answer = self._answers[question] = self._judge(user, action, topic_or_pattern)
         return answer
 
+    def _rights_of(self, user: str) -> Rights | None:
+        """Without a users file, who has shown to be somebody may do what anybody may."""
+        return self._rights.get(user or ANONYMOUS) or (self._rights[ANONYMOUS] if self._is_open else None)
+
     def _judge(self, user: str, action: Action, topic_or_pattern: str) -> bool:
-        rights = self._rights.get(user or ANONYMOUS)
+        rights = self._rights_of(user)
         if rights is None:
             return False
         wanted = topic_or_pattern.split(TOPIC_SEPARATOR) if action == "publish" else [topic_or_pattern]

@@ -1,7 +1,8 @@
-"""How often somebody may try passwords: a few wrong ones are free, then each costs a pause that doubles (DIR-26).
+"""How often somebody may try to log in: a few wrong logins are free, then each costs a pause that doubles (DIR-26).
 
 Counted for each user and source, so that nobody locks out a user who comes from elsewhere. During a pause nothing is
-checked, not even the right password: otherwise guessing would go on undisturbed.
+checked, not even the right password: otherwise guessing would go on undisturbed. A certificate names nobody before it
+is checked, so bad ones are counted for their source alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ PAUSE_FIRST_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0
 FORGOTTEN_S: Final = 300.0  # after the last wrong one
 REMEMBERED_MAX: Final = 10_000
+# In place of a user, where that is not known before the proof was checked. No user can be called so.
+TOKENS: Final = "\0token:"  # and whom the token names, unchecked
+CERTIFICATES: Final = "\0certificate"
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One entry. Without a hash nobody can log in under this name."""
 
     hash: str = ""
+    certificates: list[str] | None = None  # names in certificates that stand for this user
     publish: list[str] | None = None
     subscribe: list[str] | None = None
     serve: list[str] | None = None
@@ -67,6 +68,10 @@ class Users:
         known = user is not None and bool(user.hash)
         matches = verify_password(password, user.hash if user is not None and user.hash else DUMMY_HASH)
         return known and matches
+
+    def certificates(self) -> dict[str, str]:
+        """Names in certificates, and the users they stand for where that is said."""
+        return {said: name for name, user in self.entries.items() for said in user.certificates or ()}
 
     def rules(self) -> Rules:
         return Rules({name: user.rights() for name, user in self.entries.items()})
@@ -103,7 +108,20 @@ def read(path: Path) -> Users:
         raise ConfigError(f"everybody on this host can open the users file {path}; run `chmod 600 {path}`")
     if unknown := sorted(document.keys() - {"users"}):
         raise ConfigError(f"{path}: there is no section [{unknown[0]}] in a users file; write [users.NAME]")
-    return Users({name: _entry(path, name, table) for name, table in document.get("users", {}).items()})
+    users = Users({name: _entry(path, name, table) for name, table in document.get("users", {}).items()})
+    _check_certificates(path, users)
+    return users
+
+
+def _check_certificates(path: Path, users: Users) -> None:
+    """A certificate is one user's, or nobody knows whose."""
+    owners: dict[str, str] = {}
+    for name, user in users.entries.items():
+        for said in user.certificates or ():
+            if owners.setdefault(said, name) != name:
+                raise ConfigError(f"{path}: the certificate {said!r} stands for {owners[said]} and for {name}")
+            if not said or not said.isprintable():
+                raise ConfigError(f"{path}: [users.{name}]: {said!r} is no name of a certificate")
 
 
 def _entry(path: Path, name: str, table: Any) -> User:
@@ -164,6 +182,8 @@ def to_toml(users: Users) -> str:
         lines.append(f"\n[users.{_quoted(name)}]\n")
         if user.hash:
             lines.append(f"hash = {_quoted(user.hash)}\n")
+        if user.certificates is not None:
+            lines.append(f"certificates = [{', '.join(_quoted(said) for said in user.certificates)}]\n")
         for action in ACTIONS:
             patterns = getattr(user, action)
             if patterns is not None:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fairlead.errors import RemoteProtocolError
 from fairlead.wire.kinds import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, VERSION
 
-__all__ = ["Confirm", "Connect", "GoAway", "Welcome", "decode", "encode", "is_name"]
+__all__ = ["TOKEN_MAX", "Confirm", "Connect", "GoAway", "Welcome", "decode", "encode", "is_name"]
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029/]{1,64}")
 
@@ -22,6 +22,8 @@ U32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 U64 = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Text = Annotated[str, Meta(max_length=1024)]
+TOKEN_MAX = 8192  # half of what a connection may say before it is welcome
+Token = Annotated[str, Meta(max_length=TOKEN_MAX)]
 
 
 def is_name(text: str) -> bool:
@@ -38,6 +40,7 @@ class Connect(Struct, frozen=True, kw_only=True):
     org: Text = ""
     user: Text = ""
     password: Text = ""
+    token: Token = ""
     credit: U32 = 0
     keep_alive_s: Seconds = 30
     resume: Text | UnsetType = UNSET
@@ -47,6 +50,9 @@ class Connect(Struct, frozen=True, kw_only=True):
         for name in (self.type, self.instance):
             if not is_name(name):
                 raise ValueError(f"{name[:80]!a} is not 1 to 64 characters without control characters or '/'")
+
+    def __repr__(self) -> str:
+        return f"Connect({self.type}/{self.instance}, user {self.user!r})"  # whatever else it says is a secret
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
@@ -72,11 +78,15 @@ class Welcome(Struct, frozen=True, kw_only=True):
 
 
 class GoAway(Struct, frozen=True, kw_only=True):
-    """Please move to another connection, with this token, in this time; or to another server (`host:port`)."""
+    """Please move to another connection, with this token, in this time; or to another server (`host:port`).
+
+    `renew`: because the login of this one is about to expire; who has no fresh one may as well stay.
+    """
 
     token: Annotated[str, Meta(min_length=1, max_length=1024)]
     within_s: Seconds = 30
     elsewhere: Annotated[list[Text], Meta(max_length=16)] = []
+    renew: bool = False
 
 
 S = TypeVar("S", bound=Struct)

@@ -15,6 +15,7 @@ import math
 import os
 import resource
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass, replace
@@ -29,7 +30,8 @@ from fairlead.broker.edge.credentials import Verifier
 from fairlead.broker.edge.durable import Road
 from fairlead.broker.edge.engine import Traffic
 from fairlead.broker.edge.secret import server_secret
-from fairlead.broker.edge.tls import TlsFilter, make_context
+from fairlead.broker.edge.tls import TlsFilter, ask_for_certificates, make_context, revoked_serials
+from fairlead.broker.edge.token_desk import TokenDesk, authorities_of
 from fairlead.broker.outstanding import (
     KIND_OUTSTANDING,
     RECORDS_DEFAULT,
@@ -45,10 +47,14 @@ from fairlead.runtime import config as configuring
 from fairlead.runtime.control import Command, Control, Start
 from fairlead.runtime.counters import Counters, ManagerCounter
 from fairlead.runtime.plumbing import OUTLET
-from fairlead.security import inside
+from fairlead.security import certificates, inside
 from fairlead.security import users as security
+from fairlead.security.expiry import Expiry
+from fairlead.security.identity import NOBODY, How, Identity, NoIdentity
+from fairlead.security.logins import Admit, Check, Claim, Policy, Refuse, agreed, decide
 from fairlead.security.rules import Rules
-from fairlead.security.throttling import Throttle, is_local, source_of
+from fairlead.security.throttling import CERTIFICATES, TOKENS, Throttle, is_local, source_of
+from fairlead.security.tokens import said_subject
 from fairlead.store import layout
 from fairlead.store.connections import ConnectionTable
 from fairlead.store.edge.segment import Segment, open_segment
@@ -64,6 +70,8 @@ LOG_LINES_PER_S: Final = 20
 PROTOCOL_VERSION: Final = 1
 # Ends that nobody need look at; all others are worth a line.
 ORDINARY: Final = frozenset({"closed", "connection-lost", "shutting-down", "passed-on"})
+
+EXPIRED: Final = ("certificate-expired", "token-expired")
 
 _HANDOVER: Final = struct.Struct(layout.HANDOVER_FORMAT)
 
@@ -83,10 +91,15 @@ class Client:
     uid: int
     peer: str
     said: Connect | None = None
-    user: str = ""
-    secure: bool = False  # TLS
+    identity: Identity = NOBODY
+    tls: TlsFilter | None = None
+    shown: Identity | None = None  # by its certificate
     lost: int = 0  # deliveries that did not reach it
     attachment: int = 0  # the uid by which others address it: an older connection's after a move
+
+    @property
+    def user(self) -> str:
+        return self.identity.user
 
 
 class Manager:
@@ -103,11 +116,13 @@ class Manager:
             self._bounds = replace(self._bounds, tunnels=False)
         self._passed_on = self._turned_away = 0
         security_ = start.config.security
-        tls = security_.tls_certificate
-        self._tls_context = make_context(tls, security_.tls_key) if tls else None
-        self._anonymous = configuring.anonymous_allowed(start.config)
+        self._tls_context = self._make_tls()
         self._verifier = Verifier(self._read_users())
+        self._desk = TokenDesk(authorities_of(start.config), lambda text: self._say(True, text))
+        self._policy = self._make_policy()
         self._throttle = Throttle()
+        self._expiry = Expiry()
+        self._untrusted: list[tuple[int, int, str, bool]] = []  # whose TLS handshake came to nothing, and why
         self._plain_passwords = security_.plain_passwords
         if start.config.server.insecure and self._plain_passwords == "local":
             self._plain_passwords = "allow"
@@ -129,6 +144,24 @@ class Manager:
     def _read_users(self) -> security.Users | None:
         path = configuring.users_path(self._config)
         return security.read(path) if path is not None else None
+
+    def _make_tls(self) -> ssl.SSLContext | None:
+        security_ = self._config.security
+        if not security_.tls_certificate:
+            return None
+        context = make_context(security_.tls_certificate, security_.tls_key)
+        if security_.client_certificates != "off":
+            # Not required by TLS: who has none is told so by CONNECT's answer, in words.
+            ask_for_certificates(context, security_.tls_client_ca, security_.tls_crl)
+        return context
+
+    def _make_policy(self) -> Policy:
+        return Policy(
+            anonymous=configuring.anonymous_allowed(self._config),
+            passwords=self._verifier.users is not None,
+            tokens=self._desk.is_open,
+            certificates=self._config.security.client_certificates,
+        )
 
     def _map_segments(self, start: Start) -> None:
         directory, own = start.store, start.index
@@ -181,12 +214,14 @@ class Manager:
         self._before[ManagerCounter.MESSAGES_GIVEN_UP] += self._given_up
         self._traffic.watch(self._dispatched.fileno())
         self._traffic.watch(self._verifier.fd)
+        self._traffic.watch(self._desk.fd)
         self._watch_control()
         self._control.send("ready")
         while not self._is_over():
             self._turn()
         self._count(time.monotonic())
         self._verifier.close()
+        self._desk.close()
         self._dispatched.close()
         if self._outlet is not None:
             self._outlet.close()
@@ -239,6 +274,10 @@ class Manager:
                     self._on_readable(number)
                 case _:
                     self._on_client(number, what, data)
+        if self._untrusted:
+            self._drop_untrusted()
+        if self._expiry:
+            self._heed_expiry()
         now_s = time.monotonic()
         self._road.tick(now_s)
         if self._control.lost and self._control.tick(now_s):
@@ -282,6 +321,11 @@ class Manager:
                 client = self._clients.get(index)
                 if client is not None and client.uid == uid:
                     self._verified(index, client, right)
+        elif fd == self._desk.fd:
+            for (index, uid), answer in self._desk.answers():
+                client = self._clients.get(index)
+                if client is not None and client.uid == uid:
+                    self._judged(index, client, answer)
 
     def _obey(self, command: Command) -> None:
         match command.name:
@@ -304,11 +348,19 @@ class Manager:
 
     def _reload(self) -> None:
         try:
+            context = self._make_tls()
+        except FairleadError as error:
+            self._control.log("error", f"Certificates were not read again: {error}")
+        else:
+            self._tls_context = context
+            self._drop_revoked()
+        self._desk.reload(authorities_of(self._config))
+        try:
             self._verifier.reload(self._read_users())
         except FairleadError as error:
             self._control.log("error", f"The users file was not read again: {error}")
             return
-        self._anonymous = configuring.anonymous_allowed(self._config)  # the first users file may just have come
+        self._policy = self._make_policy()  # the first users file may just have come
         for member in self._road.reload(self._rules()):
             # It comes back, resumes its sessions, and hears which of its consumers and producers it may not have.
             last = error_frame("not-allowed", "A right was withdrawn; connect again.")
@@ -354,9 +406,7 @@ class Manager:
             case "preface":
                 self._traffic.push(layout.UP_ATTACH, client.uid, index, msgspec.json.encode({"peer": client.peer}))
             case "tls":
-                assert self._tls_context is not None
-                client.secure = True
-                self._traffic.secure(index, client.uid, TlsFilter(self._tls_context))
+                self._secure(index, client)
             case "http":
                 self._pass_on(index, client, data)
             case "connect":
@@ -368,6 +418,7 @@ class Manager:
             case "closed":
                 del self._clients[index]
                 self._road.leave(index)
+                self._expiry.forget(index)
                 self._table.close(self._index, index)
                 reason = data.decode()
                 text = f"connection {client.uid} from {client.peer} ended: {reason}"
@@ -402,38 +453,161 @@ class Manager:
             self._refuse(index, client, "unsupported-version", text)
         elif said.user in inside.USERS:
             self._verified(index, client, inside.is_own(self._secret, said.user, said.password))
-        elif not said.user:
-            if self._anonymous:
-                self._respond(index, client)
-            else:
-                self._refuse(index, client, "bad-credentials", "This server asks for a user and a password.")
-        elif self._verifier.users is None:
-            self._refuse(index, client, "bad-credentials", "This server has no users; connect without a name.")
-        elif not self._may_send_password(client):
-            text = "This server takes passwords over TLS only: connect with fairleads://."
-            self._refuse(index, client, "not-allowed", text)
-        elif wait_s := self._throttle.wait_s(said.user, source_of(client.peer), time.monotonic()):
-            text = f"Too many wrong passwords for this user from there; try again in {math.ceil(wait_s)} s."
-            self._refuse(index, client, "bad-credentials", text)
-        elif self._verifier.remembers(said.user, said.password):
+        else:
+            self._log_in(index, client, said)
+
+    def _log_in(self, index: int, client: Client, said: Connect) -> None:
+        """By certificate, token or password; see `security/logins.py` for which of them counts."""
+        try:
+            client.shown = self._shown(client)
+        except NoIdentity as error:
+            self._reject(index, client, CERTIFICATES, str(error))
+            return
+        match decide(self._policy, self._claim(client, said)):
+            case Admit(identity):
+                self._admit(index, client, identity)
+            case Refuse(code, text):
+                self._refuse(index, client, code, text)
+            case Check("token"):
+                self._check_token(index, client, said)
+            case Check():
+                self._check_password(index, client, said)
+
+    def _check_token(self, index: int, client: Client, said: Connect) -> None:
+        if not self._is_patient(index, client, TOKENS + said_subject(said.token)):
+            return
+        if not self._desk.check((index, client.uid), said.token):
+            self._refuse(index, client, "server-full", "Too many clients are being verified; try again.")
+
+    def _check_password(self, index: int, client: Client, said: Connect) -> None:
+        if not self._is_patient(index, client, said.user):
+            return
+        if self._verifier.remembers(said.user, said.password):
             self._verified(index, client, True)
         elif not self._verifier.check((index, client.uid), said.user, said.password):
             self._refuse(index, client, "server-full", "Too many clients are being verified; try again.")
 
+    def _is_patient(self, index: int, client: Client, who: str) -> bool:
+        """May this be tried now? Else it is refused unseen."""
+        wait_s = self._throttle.wait_s(who, source_of(client.peer), time.monotonic())
+        if wait_s:
+            text = f"Too many wrong logins for this user from there; try again in {math.ceil(wait_s)} s."
+            self._refuse(index, client, "bad-credentials", text)
+        return not wait_s
+
+    def _claim(self, client: Client, said: Connect) -> Claim:
+        return Claim(said.user, said.password, said.token, client.shown, self._may_send_password(client))
+
+    def _shown(self, client: Client) -> Identity | None:
+        """Whom its certificate names; NoIdentity if nobody."""
+        certificate = client.tls.certificate() if client.tls is not None else None
+        if certificate is None:
+            return None
+        security_, users = self._config.security, self._verifier.users
+        return certificates.identity_of(
+            certificate,
+            security_.certificate_user,
+            users=users.certificates() if users is not None else None,
+            units_are_groups=security_.certificate_groups,
+        )
+
     def _may_send_password(self, client: Client) -> bool:
         allowed = self._plain_passwords
-        return client.secure or allowed == "allow" or (allowed == "local" and is_local(client.peer))
+        return client.tls is not None or allowed == "allow" or (allowed == "local" and is_local(client.peer))
 
     def _verified(self, index: int, client: Client, right: bool) -> None:
         if client.said is None:
             return
-        if right:
-            client.user = client.said.user
-            self._throttle.right(client.user, source_of(client.peer))
-            self._respond(index, client)
-        else:
-            self._throttle.wrong(client.said.user, source_of(client.peer), time.monotonic())
+        said = client.said
+        if not right:
+            self._throttle.wrong(said.user, source_of(client.peer), time.monotonic())
             self._refuse(index, client, "bad-credentials", "")
+            return
+        self._throttle.right(said.user, source_of(client.peer))
+        how: How = "inside" if said.user in inside.USERS else "password"
+        self._proven(index, client, said, Identity(said.user, how=how))
+
+    def _judged(self, index: int, client: Client, answer: Identity | NoIdentity) -> None:
+        """What the desk says about a token."""
+        said = client.said
+        if said is None:
+            return
+        who = TOKENS + said_subject(said.token)
+        if isinstance(answer, Identity):
+            self._throttle.right(who, source_of(client.peer))
+            self._proven(index, client, said, answer)
+        else:
+            self._reject(index, client, who, f"its token is not accepted: {answer}")
+
+    def _proven(self, index: int, client: Client, said: Connect, identity: Identity) -> None:
+        outcome = agreed(self._claim(client, said), identity)
+        if isinstance(outcome, Refuse):
+            self._refuse(index, client, outcome.code, outcome.text)
+        else:
+            self._admit(index, client, outcome)
+
+    def _admit(self, index: int, client: Client, identity: Identity) -> None:
+        client.identity = identity
+        if client.shown is not None:
+            self._throttle.right(CERTIFICATES, source_of(client.peer))
+        self._expiry.add(index, client.uid, identity.expires_s, time.time())
+        self._respond(index, client)
+
+    def _reject(self, index: int, client: Client, who: str, reason: str) -> None:
+        """A proof that is none: the client hears that, the log hears why."""
+        self._throttle.wrong(who, source_of(client.peer), time.monotonic())
+        self._say(True, f"connection {client.uid} from {client.peer} is refused: {reason}")
+        self._refuse(index, client, "bad-credentials", "")
+
+    # --- TLS, and logins that end -----------------------------------------------------------------------------------
+    def _secure(self, index: int, client: Client) -> None:
+        assert self._tls_context is not None
+        uid = client.uid
+        if self._throttle.wait_s(CERTIFICATES, source_of(client.peer), time.monotonic()):
+            self._traffic.close(index, uid, "bad-credentials")  # too many bad certificates from there
+            return
+        client.tls = TlsFilter(
+            self._tls_context, lambda reason, about: self._untrusted.append((index, uid, reason, about))
+        )
+        self._traffic.secure(index, uid, client.tls)
+
+    def _drop_untrusted(self) -> None:
+        """The alert that says why is on its way."""
+        untrusted, self._untrusted = self._untrusted, []
+        for index, uid, reason, about_certificate in untrusted:
+            client = self._clients.get(index)
+            if client is None or client.uid != uid:
+                continue
+            if about_certificate:
+                self._throttle.wrong(CERTIFICATES, source_of(client.peer), time.monotonic())
+                self._say(True, f"connection {uid} from {client.peer} is refused: its certificate: {reason}")
+            self._traffic.close(index, uid, "tls")
+
+    def _heed_expiry(self) -> None:
+        """Ask for a renewal, and end what was not renewed."""
+        for index, uid, what, left_s in self._expiry.due(time.time()):
+            client = self._clients.get(index)
+            if client is None or client.uid != uid:
+                continue
+            if what == "renew":
+                self._ask_to_move(index, client, min(left_s, MOVE_WITHIN_S), renew=True)
+            else:
+                self._refuse(index, client, EXPIRED[client.identity.how == "token"], "")
+
+    def _drop_revoked(self) -> None:
+        """Connections whose certificate is on the list of revoked ones by now."""
+        if not self._config.security.tls_crl:
+            return
+        try:
+            serials = revoked_serials(self._config.security.tls_crl)
+        except FairleadError as error:
+            self._control.log("warning", f"Connections that are open stay, whatever the list of revoked ones: {error}")
+            return
+        for index, client in list(self._clients.items()):
+            certificate = client.tls.certificate() if client.tls is not None and client.shown is not None else None
+            if certificate is not None and certificates.serial_of(certificate) in serials:
+                self._say(True, f"connection {client.uid} from {client.peer} ends: its certificate was revoked")
+                self._refuse(index, client, "certificate-expired", "The certificate of this client was revoked.")
 
     def _respond(self, index: int, client: Client) -> None:
         """Tell the router who it is, without secrets; its WELCOME makes the connection live."""
@@ -476,8 +650,8 @@ class Manager:
     def _refuse(self, index: int, client: Client, code: str, text: str) -> None:
         self._traffic.close(index, client.uid, code, error_frame(code, text))
 
-    def _ask_to_move(self, index: int, client: Client) -> None:
-        go_away = GoAway(token=token_for(self._secret, client.attachment), within_s=MOVE_WITHIN_S)
+    def _ask_to_move(self, index: int, client: Client, within_s: float = MOVE_WITHIN_S, *, renew: bool = False) -> None:
+        go_away = GoAway(token=token_for(self._secret, client.attachment), within_s=within_s, renew=renew)
         self._traffic.send(index, client.uid, frame(GO_AWAY, body=encode(go_away)))
 
     # --- What others see ------------------------------------------------------------------------------------------

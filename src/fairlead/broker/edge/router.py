@@ -278,8 +278,12 @@ class Router:
 
     def _terms(self) -> deciding.Terms:
         config = self.config
-        users = configuring.users_path(config) is not None
-        methods = (("anonymous",) if configuring.anonymous_allowed(config) else ()) + (("password",) if users else ())
+        ways = {
+            "anonymous": configuring.anonymous_allowed(config),
+            "password": configuring.users_path(config) is not None,
+            "token": configuring.tokens_taken(config),
+            "certificate": config.security.client_certificates != "off",
+        }
         return deciding.Terms(
             server=f"{self.server_id:016x}",
             software=f"fairlead {VERSION}",
@@ -292,7 +296,7 @@ class Router:
             frame_max=config.limits.frame_max,
             header_max=config.limits.header_max,
             body_max=config.limits.body_max,
-            auth=methods,
+            auth=tuple(way for way, is_open in ways.items() if is_open),
         )
 
     def _rule(self) -> Rule:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any
 
+from fairlead.client.aio.access import Access
 from fairlead.client.aio.keeper import Keeper
 from fairlead.client.aio.line import Line
 from fairlead.client.aio.mailbox import Mailbox
@@ -44,7 +45,9 @@ class Carrier:
         connect_timeout_s: float,
         reconnect_limit_s: float,
         keeper: type[Keeper] = Keeper,
+        access: Access | None = None,
     ) -> None:
+        self.access = access
         self.keeper = keeper(self, target, tls, connect_timeout_s=connect_timeout_s, limit_s=reconnect_limit_s)
         self.loop = asyncio.get_running_loop()
         self.session = session
@@ -177,8 +180,9 @@ class Carrier:
                         self.tell(Event("lost", error))
                     if not self.lost.done():
                         self.lost.set_result(error)
-                case OpenSuccessor(token, within_s, elsewhere):
-                    if self._mover is None or self._mover.done():
+                case OpenSuccessor(token, within_s, elsewhere, renew):
+                    is_wanted = not renew or (self.access is not None and self.access.is_renewable)
+                    if is_wanted and (self._mover is None or self._mover.done()):
                         keeper = self.keeper
                         way = keeper.leave(elsewhere, within_s) if elsewhere else keeper.move(token, within_s)
                         self._mover = self.spawn(way)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack, overload
 
+from fairlead.client.aio.access import Access, File, TokenSource
 from fairlead.client.aio.app_connection import ApplicationConnection, is_application, unused
 from fairlead.client.aio.app_message import AppMessage
 from fairlead.client.aio.applications import WhenBusy
@@ -83,6 +84,10 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         org: str = "",
         user: str | None = None,
         password: str | None = None,
+        token: TokenSource | None = None,
+        certificate: File | None = None,
+        key: File | None = None,
+        ca: File | None = None,
         tls: ssl.SSLContext | None = None,
         tunnel: TunnelOptions | None = None,
         keep_alive_s: float = 10,
@@ -96,6 +101,8 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         **placing: Unpack[PlacingOptions],
     ) -> None:
         self._speak(when_busy, keys, sealed_only)
+        access = Access(token=token, certificate=certificate, key=key, ca=ca, tls=tls)
+        tls = access.tls
         placed = self._plan(url, name, tunnel, tls, connect_timeout_s, placing)
         self._target = target = placed or parse(url, tunnel)
         if target.tunnel is not None:
@@ -115,6 +122,7 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         self._tls = tls if placed is None or target.tls else None
         if self._tls is None and target.tls and target.tunnel is None:
             self._tls = ssl.create_default_context()
+        self._access = access
         self._connect_timeout_s = connect_timeout_s or CONNECT_S
         self._reconnect_limit_s = reconnect_limit_s if reconnect else 0.0
         self._durable_limit_s = reconnect_limit_s  # the line may be whole while there is no message manager
@@ -138,6 +146,7 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
                 connect_timeout_s=self._connect_timeout_s,
                 reconnect_limit_s=self._reconnect_limit_s,
                 keeper=self._keeper_kind,
+                access=self._access,
             )
             carrier.listeners = self._listeners
             self._session.inbox = self._inbox = Inbox(carrier)
@@ -519,6 +528,10 @@ def connect(
     org: str = "",
     user: str | None = None,
     password: str | None = None,
+    token: TokenSource | None = None,
+    certificate: File | None = None,
+    key: File | None = None,
+    ca: File | None = None,
     tls: ssl.SSLContext | None = None,
     tunnel: TunnelOptions | None = None,
     keep_alive_s: float = 10,
@@ -542,6 +555,10 @@ def connect(
     randomised pauses, for up to `reconnect_limit_s`; then whoever waits gets ConnectionLost. `connect_timeout_s` 0 is
     the usual time.
 
+    Who it is (docs/security.md): `user` and `password`; or a `token`, a text or a function that gives a fresh one for
+    every connection; or a `certificate` with its `key`. `ca` is whom to trust instead of whom the system does; `tls` is
+    an SSL context in place of these three files.
+
     `fairlead+directory://d1,d2/CLUSTER` asks for any broker of a cluster that a directory knows (docs/directory.md);
     `name` is the application's then, the other options are in `directory.placing.options`, and a connection is tried
     for for 60 s, or for ever if `connect_timeout_s` is None. With the URL of a broker, `application` registers there.
@@ -553,6 +570,10 @@ def connect(
         org=org,
         user=user,
         password=password,
+        token=token,
+        certificate=certificate,
+        key=key,
+        ca=ca,
         tls=tls,
         tunnel=tunnel,
         keep_alive_s=keep_alive_s,

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fairlead.client.aio.access import refused_certificate
 from fairlead.client.aio.line import Line
 from fairlead.client.link import Phase
 from fairlead.client.pauses import Pauses
@@ -143,15 +144,25 @@ class Keeper:
 
     async def _dial(self, address: Address, resume: str | None, timeout_s: float) -> None:
         """One attempt: a line that is ready, or the reason why not."""
-        loop, tls = self._carrier.loop, self._tls
+        try:
+            await self._open(address, resume, timeout_s)
+        except OSError as error:
+            raise refused_certificate(error) or error from error
+        self._address = address
+
+    async def _open(self, address: Address, resume: str | None, timeout_s: float) -> None:
+        loop, tls, access = self._carrier.loop, self._tls, self._carrier.access
 
         def make() -> Line:
             return Line(self._carrier, resume)
 
         async with asyncio.timeout(timeout_s):
+            if access is not None:
+                await access.freshen(self._carrier.session)
+                tls = access.tls if tls is not None and access.tls is not None else tls
             transport: asyncio.Transport
             if address.tunnel is not None:
-                transport, line = await self._through(address.tunnel, make, timeout_s)
+                transport, line = await self._through(address.tunnel, make, timeout_s, tls)
             elif address.path:
                 host = "localhost" if tls else None
                 transport, line = await loop.create_unix_connection(make, address.path, ssl=tls, server_hostname=host)
@@ -172,17 +183,16 @@ class Keeper:
                 if isinstance(error, ConnectionLost) and line.link.phase is Phase.GREETING and not line.link.reason:
                     raise VanishedEarly(f"{address} closed the connection before it was confirmed.") from error
                 raise
-        self._address = address
 
     async def _through(
-        self, place: Place, make: Callable[[], Line], timeout_s: float
+        self, place: Place, make: Callable[[], Line], timeout_s: float, tls: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, Line]:
         """A line through a gateway; its own reasons come before ours, which knows none."""
         from fairlead.tunnel.edge.dial import open_pump
         from fairlead.tunnel.edge.transport import TunnelTransport
 
         tries = len(self._target.addresses)
-        pump = await open_pump(place, self._target.tunnel, timeout_s=0.9 * timeout_s / tries, tls=self._tls)
+        pump = await open_pump(place, self._target.tunnel, timeout_s=0.9 * timeout_s / tries, tls=tls)
         line = make()
         transport = TunnelTransport(pump, line)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from fairlead.client.aio.access import refused_certificate
 from fairlead.client.link import Link
 from fairlead.errors import ConnectionLost
 
@@ -49,6 +50,7 @@ class Line(asyncio.Protocol):
         error = (
             exc if exc is None or isinstance(exc, ConnectionLost) else ConnectionLost(f"The connection broke: {exc}.")
         )
+        self.link.reason = self.link.reason or refused_certificate(exc)
         self.fail(self.link.reason or error or ConnectionLost("The server closed the connection."))
         if not self.gone.done():
             self.gone.set_result(None)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from fairlead.client.target import DirectoryTarget, parse_directory
 from fairlead.directory.answers import Answer, read_answer
@@ -32,6 +31,7 @@ from fairlead.tunnel.options import TunnelOptions
 
 if TYPE_CHECKING:
     from fairlead.client.aio import Connection
+    from fairlead.client.aio.access import Shown
 
 __all__ = ["Asking"]
 
@@ -53,15 +53,15 @@ class Asking:
         *,
         user: str | None = None,
         password: str | None = None,
-        tls: ssl.SSLContext | None = None,
         tunnel: TunnelOptions | None = None,
         timeout_s: float = 5.0,
         deadline_s: float = 20.0,
+        **shown: Unpack[Shown],
     ) -> None:
         self.target = target = url if isinstance(url, DirectoryTarget) else parse_directory(url, tunnel)
         self._user = target.user if user is None else user
         self._password = target.password if password is None else password
-        self._tls = tls
+        self._shown = shown
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
         self._servers = Servers(target.targets)
@@ -79,7 +79,7 @@ class Asking:
             name="directory-client",
             user=self._user,
             password=self._password,
-            tls=self._tls,
+            **self._shown,
             tunnel=self.target.tunnel,
             reconnect=False,  # another server may be quicker than this one's return
             connect_timeout_s=self._timeout_s,

@@ -13,9 +13,8 @@ servers (0: each of them is asked once), and raises NoDirectory when none of the
 from __future__ import annotations
 
 import secrets
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
@@ -26,6 +25,9 @@ from fairlead.directory.edge.asking import Asking
 from fairlead.directory.restating import pieces
 from fairlead.directory.rows import AppKind, Broker, BrokerState, Heuristic, Link, Rule
 from fairlead.tunnel.options import TunnelOptions
+
+if TYPE_CHECKING:
+    from fairlead.client.aio.access import Shown
 
 __all__ = ["DirectoryClient", "open_directory"]
 
@@ -222,22 +224,23 @@ def open_directory(
     *,
     user: str | None = None,
     password: str | None = None,
-    tls: ssl.SSLContext | None = None,
     tunnel: TunnelOptions | None = None,
     timeout_s: float = 5.0,
     deadline_s: float = 20.0,
+    **shown: Unpack[Shown],
 ) -> DirectoryClient:
     """A client of the directory, for `async with`; connections are made when they are needed.
 
     `fairlead+directory://d1,d2,d3` names its servers; `timeout_s` is how long one of them may take before the next one
-    is asked, `deadline_s` how long an operation goes on trying.
+    is asked, `deadline_s` how long an operation goes on trying. What is shown to get in (`token`, `certificate`, `key`,
+    `ca`, `tls`) is as for `fairlead.connect`.
     """
     return DirectoryClient(
         url,
         user=user,
         password=password,
-        tls=tls,
         tunnel=tunnel,
         timeout_s=timeout_s,
         deadline_s=deadline_s,
+        **shown,
     )
