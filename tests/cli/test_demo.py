@@ -43,7 +43,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> Non
     for words, said in (
         (["--step", "rooter"], "no step 'rooter'"),
         (["--pause"], "no terminal"),
-        (["--output", str(tmp_path / "none" / "x.html")], "there is no directory"),
+        (["--output", str(tmp_path / "none" / "x.html")], "cannot be written"),
         (["--keep", str(tmp_path), "--output", str(tmp_path / "x.html")], "not an empty directory"),
     ):
         result = demo(*words)

@@ -67,8 +67,8 @@ def demo(
         return
     if pause and not sys.stdin.isatty():
         raise ConfigError("--pause waits for Enter, and there is no terminal to press it at.")
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(f"there is no directory {output.absolute().parent} for {output.name}")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise ConfigError(f"the page cannot be written to {output.absolute().parent}; choose a place with --output")
     from fairlead.demo.edge.screen import Screen
     from fairlead.demo.edge.tour import tour
     from fairlead.demo.findings import exit_code

@@ -47,7 +47,7 @@ def tour(
                         if after is not None:
                             after(outcomes[-1])
                         if pause and number < len(steps):
-                            input("      Enter goes on … ")
+                            pause = _has_said_go_on()
                     screen.progress("everything is stopped and removed")
                 finally:
                     _undisturbed()
@@ -76,6 +76,15 @@ def take(step: Step, stage: Stage) -> Outcome:
     return Outcome(
         name=step.name, title=step.title, state=state, seconds=time.monotonic() - began_s, why=why, findings=findings
     )
+
+
+def _has_said_go_on() -> bool:
+    """Wait for Enter; False if nobody can press it any more (Ctrl-D), and then the tour goes on by itself."""
+    try:
+        input("      Enter goes on … ")
+    except EOFError:
+        return False
+    return True
 
 
 def _unclean(killed: list[int]) -> Outcome:
