@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
+import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -127,7 +134,7 @@ def test_the_command_prints_the_same(server: Server) -> None:
     }
 
 
-def test_a_probe_says_ready_and_says_why_not(server: Server, tmp_path: Any) -> None:
+def test_a_probe_says_ready_and_says_why_not(server: Server, tmp_path: Path) -> None:
     done = fairlead("status", "--check", "--data", str(server.data))
     assert (done.returncode, done.stdout) == (0, "The server is ready.\n")
     away = fairlead("status", "--check", "--data", str(tmp_path))
@@ -186,3 +193,76 @@ def test_a_frozen_message_manager_costs_its_lines_and_not_the_scrape(server: Ser
     assert len(facts.unanswered) == 1
     assert facts.destinations == []
     assert b"fairlead_scrape_unanswered 1.0" in render(facts)[0]
+
+
+class Screen:
+    """`fairlead top` on a terminal of 80 by 24."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._fd, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        command = [sys.executable, "-m", "fairlead", "top", "--interval", "0.3", *arguments]
+        environment = {**os.environ, "TERM": "xterm"}
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        self.theirs = theirs
+        self.seen = ""
+
+    def press(self, keys: str) -> None:
+        self.seen = ""
+        os.write(self._fd, keys.encode())
+
+    def until(self, text: str) -> None:
+        deadline_s = time.monotonic() + 30
+        while text not in self.seen:
+            assert time.monotonic() < deadline_s, f"{text!r} is not in {self.seen[-3000:]!r}"
+            if select.select([self._fd], [], [], 0.2)[0]:
+                with contextlib.suppress(OSError):
+                    self.seen += re.sub(
+                        r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._fd, 65536).decode(errors="replace")
+                    )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
+        os.close(self.theirs)
+
+
+def test_top_on_a_terminal_changes_views_and_leaves_it_as_it_was(server: Server) -> None:
+    with Screen("--data", str(server.data)) as shown:
+        shown.until("[o]verview")
+        shown.until("orders")
+        shown.press("d")
+        shown.until("in/s▼")
+        shown.press("\x1b[C")
+        shown.until("out/s▼")
+        shown.press("c")
+        shown.until("tester-")
+        shown.press("p")
+        shown.until("message-manager")
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+        assert termios.tcgetattr(shown.theirs)[3] & termios.ICANON
+        assert termios.tcgetattr(shown.theirs)[3] & termios.ECHO
+
+
+def test_top_without_a_server_says_what_to_do_and_goes_on_looking(tmp_path: Path) -> None:
+    with Screen("--data", str(tmp_path)) as shown:
+        shown.until("fairlead serve")
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+    once = fairlead("top", "--once", "--data", str(tmp_path))
+    assert once.returncode == 1
+    assert "No server answers" in once.stderr
+
+
+def test_top_prints_one_screen_for_scripts(server: Server) -> None:
+    done = fairlead("top", "--once", "--interval", "0.2", "--view", "destinations", "--server", server.url)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Fairlead ")
+    assert "ready" in lines[0]
+    assert any(line.startswith("orders ") for line in lines)

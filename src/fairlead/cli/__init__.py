@@ -13,6 +13,7 @@ from fairlead.runtime.version import VERSION
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("fairlead.cli.serve", "serve", "Start the server."),
     "status": ("fairlead.cli.status", "status", "Show what a running server is doing."),
+    "top": ("fairlead.cli.top", "top", "Watch a running server on the terminal."),
     "update": ("fairlead.cli.update", "update", "Replace programs of a running server, connections kept."),
     "drain": ("fairlead.cli.update", "drain", "Take a connection manager out of service."),
     "reload": ("fairlead.cli.update", "reload_command", "Have users, rules and certificates read again."),
