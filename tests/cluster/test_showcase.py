@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
+import pytest
+
+from fairlead.cluster import showcase
 from fairlead.cluster.showcase import Showcase, figures
 from fairlead.wire.durable import ACKNOWLEDGE
 from fairlead.wire.entry_codec import encode
@@ -12,6 +16,12 @@ from tests.cluster.rig import Rig
 
 def numbers(rig: Rig) -> dict[int, Any]:
     return {one.number: one for one in rig.destinations.values()}
+
+
+def whole(case: Showcase, rig: Rig, temporary: Container[int], count: int) -> dict[str, Any]:
+    *_, found = case.look(numbers(rig), temporary, count)
+    assert found is not None
+    return found
 
 
 def test_a_destination_counts_what_goes_through_it() -> None:
@@ -84,7 +94,7 @@ def test_the_busiest_are_named_and_stay_named_and_no_sum_falls() -> None:
     temporary = {6}  # q5, which has most
 
     def look(count: int = 2) -> tuple[list[str], int]:
-        found = case.look(numbers(rig), temporary, count)
+        found = whole(case, rig, temporary, count)
         assert found["total"] == len(rig.destinations)
         return [one["name"] for one in found["destinations"]], found["other"]["stored"]
 
@@ -115,5 +125,16 @@ def test_the_others_are_as_old_as_the_oldest_of_them() -> None:
     for name in ("a", "b"):
         rig.send(rig.producer(rig.make(name)), encode(b"x"))
         rig.wait(1000)
-    other = case.look(numbers(rig), (), 0)["other"]
+    other = whole(case, rig, (), 0)["other"]
     assert (other["count"], other["depth"], other["oldest_ms"]) == (2, 2, first_ms)
+
+
+def test_very_many_are_gone_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showcase, "SLICE", 10)
+    rig, case = Rig(), Showcase()
+    for number in range(35):
+        rig.make(f"q{number}")
+    told = list(case.look(numbers(rig), (), 2))
+    assert told[:-1] == [None] * 3
+    assert told[-1] is not None
+    assert told[-1]["other"]["count"] == 33

@@ -19,6 +19,7 @@ from msgspec import Struct
 from fairlead import topics
 from fairlead.cluster import admin_commands, records, stage_commands
 from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, REMEMBERED_MAX, Request, Scope, too_long
+from fairlead.cluster.admin_request import Later as Later
 from fairlead.errors import BadParameter, FairleadError, Refused, RemoteProtocolError
 from fairlead.wire.durable import KIND_ANSWER
 from fairlead.wire.headers import decode_headers
@@ -32,13 +33,6 @@ if TYPE_CHECKING:
 KIND: Final = "message-manager"
 
 Then = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """What a handler returns whose answer takes a while: `begin` is told whom to give it, or an exception."""
-
-    begin: Callable[[Callable[[Any], None]], None]
 
 
 @dataclass(frozen=True, slots=True)

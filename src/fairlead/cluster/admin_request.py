@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Struct
@@ -34,3 +36,10 @@ def too_long(size: int) -> dict[str, Any]:
     """What is said instead of an answer of so many bytes."""
     text = f"The answer has {size} bytes and fits no frame; ask for smaller pages."
     return {"error": {"code": "too-large", "text": text}}
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a handler returns whose answer takes a while: `begin` is told whom to give it, or an exception."""
+
+    begin: Callable[[Callable[[Any], None]], None]
