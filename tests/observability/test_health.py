@@ -22,7 +22,9 @@ def test_a_server_with_everything_is_ready() -> None:
     verdict = ready(status())
     assert verdict.ok
     assert verdict.sentence == "The server is ready."
-    assert verdict.checks == dict.fromkeys(("supervisor", "router", "dispatcher", "message-manager", "managers"), True)
+    names = ["supervisor", "router", "dispatcher", "message-manager", "managers"]
+    assert [(check.name, check.ok) for check in verdict.checks] == [(name, True) for name in names]
+    assert verdict.checks[-1].text == "2 of 2 take connections."
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from fairlead.observability.catalogue import everything
 from fairlead.observability.edge.scrape import gather
 from fairlead.observability.edge.web import Pages
 from fairlead.observability.metrics import OPENMETRICS, render
-from fairlead.runtime.admin import answer_of
 from fairlead.testing import Server
 from tests.observability.shipped import OF_CLUSTERS, names
 from tests.processes.tools import NEVER_FROZEN, suspended
@@ -144,9 +143,7 @@ def test_a_probe_says_ready_and_says_why_not(server: Server, tmp_path: Path) -> 
 
 async def test_the_pages_for_probes_and_scrapers(server: Server) -> None:
     run = server.data / "run"
-    pages = Pages(lambda: gather(run), lambda: answer_of(run, "status", brief=True)["status"])
-    gone = run / "nowhere"
-    away = Pages(lambda: gather(gone), lambda: answer_of(gone, "status")["status"])
+    pages, away = Pages.of(run), Pages.of(run / "nowhere")
     async with asking(pages) as client:
         told = await client.get("/metrics")
         assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -154,12 +151,14 @@ async def test_the_pages_for_probes_and_scrapers(server: Server) -> None:
         assert "# EOF" in (await client.get("/metrics", headers={"accept": OPENMETRICS})).text
         assert (await client.get("/health/live")).json()["ok"] is True
         ready = await client.get("/health/ready")
-        assert (ready.status_code, ready.json()["reasons"]) == (200, [])
+        assert (ready.status_code, ready.json()["ok"]) == (200, True)
+        assert {check["name"] for check in ready.json()["checks"]} >= {"router", "dispatcher", "managers"}
         assert (await client.post("/metrics")).status_code == 405
     async with asking(away) as client:
         assert (await client.get("/metrics")).status_code == 503
         assert (await client.get("/health/live")).status_code == 503
-        assert (await client.get("/health/ready")).json()["reasons"] == ["The supervisor does not answer."]
+        ready = await client.get("/health/ready")
+        assert (ready.status_code, ready.json()["checks"][0]["text"]) == (503, "The supervisor does not answer.")
 
 
 def asking(pages: Pages) -> httpx.AsyncClient:
@@ -266,3 +265,26 @@ def test_top_prints_one_screen_for_scripts(server: Server) -> None:
     assert lines[0].startswith("Fairlead ")
     assert "ready" in lines[0]
     assert any(line.startswith("orders ") for line in lines)
+
+
+def test_the_commands_of_the_page_do_what_it_says(server: Server) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text(encoding="utf-8")
+    ran = 0
+    for block in re.findall(r"```console\n(.*?)```", page, re.S):
+        command, *answer = block.splitlines()
+        if command.startswith("$ fairlead serve"):
+            (line,) = answer
+            assert {"time", "level", "role", "message"} <= json.loads(line).keys()
+            continue
+        shell = command.removeprefix("$ ").replace("fairlead ", f"{sys.executable} -m fairlead ")
+        environment = {**os.environ, "FAIRLEAD_SERVER_DATA": str(server.data)}
+        done = subprocess.run(
+            shell, shell=True, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert not answer or done.stdout.splitlines() == answer
+        ran += 1
+    assert ran >= 2
+    asked = re.findall(r"`(?:[a-z]+\()?(fairlead_[a-z_]+)", page)
+    exposed = {name for name, _ in samples(server)}
+    histograms = {metric.name for metric in everything() if metric.kind == "histogram"}
+    assert {name for name in asked if name not in exposed | histograms and not OF_CLUSTERS.match(name)} == set()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
 
 import msgspec
 from starlette.requests import Request
@@ -17,22 +18,32 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fairlead.errors import FairleadError
+from fairlead.observability.edge.scrape import ANSWER_S, gather
 from fairlead.observability.facts import Facts
 from fairlead.observability.health import Verdict, alive, ready
 from fairlead.observability.metrics import render
+from fairlead.runtime.admin import answer_of
 
 FRESH_S: Final = 0.5
 NO_STORE: Final = {"cache-control": "no-store"}
 
 
 class Pages:
-    """`gather` asks the server, `status` only for its report; both wait and may raise a FairleadError."""
+    """`gather` asks the server, `status` only for its report; both wait and may raise a FairleadError.
+
+    Each method takes a request and gives a response, so that it can stand behind other doors as well.
+    """
 
     def __init__(self, gather: Callable[[], Facts], status: Callable[[], dict[str, Any]]) -> None:
         self._gather, self._status = gather, status
         self._lock = asyncio.Lock()
         self._facts: Facts | None = None
         self._asked_s = 0.0
+
+    @classmethod
+    def of(cls, run: Path) -> Self:
+        """Of the server whose sockets are there."""
+        return cls(lambda: gather(run), lambda: report_of(run))
 
     async def metrics(self, request: Request) -> Response:
         async with self._lock:
@@ -66,6 +77,10 @@ class Pages:
         ]
 
 
+def report_of(run: Path) -> dict[str, Any]:
+    status: dict[str, Any] = answer_of(run, "status", timeout_s=ANSWER_S, brief=True)["status"]
+    return status
+
+
 def told(verdict: Verdict) -> Response:
-    body = msgspec.json.encode({"ok": verdict.ok, "checks": verdict.checks, "reasons": verdict.reasons})
-    return Response(body, 200 if verdict.ok else 503, NO_STORE, "application/json")
+    return Response(msgspec.json.encode(verdict), 200 if verdict.ok else 503, NO_STORE, "application/json")
