@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fairlead.runtime.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from fairlead import errors, sync
+    from fairlead import errors, sync, tracing
     from fairlead.client.aio import Connection, Subscription, connect
     from fairlead.client.aio.app_message import AppMessage
     from fairlead.client.aio.consuming import Consumer
@@ -97,6 +97,7 @@ __all__ = [
     "errors",
     "open_places",
     "sync",
+    "tracing",
 ]
 
 _HOMES = {
@@ -121,6 +122,7 @@ _HOMES = {
     "errors": "",
     "open_places": "fairlead.client.aio.placed",
     "sync": "",
+    "tracing": "",
 }
 
 

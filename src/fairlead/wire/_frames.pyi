@@ -1,8 +1,10 @@
 """Types of the compiled twin of `frames.py`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fairlead.errors import RemoteProtocolError
+from fairlead.wire.trace_context import TraceContext
 
 class Message:
     def __init__(
@@ -40,6 +42,9 @@ class Message:
     def user(self) -> str | None: ...
     @property
     def reply_to(self) -> str | None: ...
+    @property
+    def trace(self) -> TraceContext | None: ...
+    def span_facts(self) -> tuple[str, dict[str, Any]]: ...
     @property
     def mode(self) -> str: ...
     def protocol_header(self, key: str) -> bytes | None: ...

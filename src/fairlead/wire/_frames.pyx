@@ -12,6 +12,7 @@ from fairlead.errors import RemoteProtocolError
 from fairlead.wire import kinds
 from fairlead.wire.frames import _too_large
 from fairlead.wire.headers import decode_headers
+from fairlead.wire.trace_context import TraceContext
 
 __all__ = ["Message", "Parser", "encode_frame", "encode_message", "encode_publishes"]
 
@@ -102,6 +103,13 @@ cdef class Message:
     def reply_to(self):
         value = self.protocol_header(":reply")
         return None if value is None else value.decode(errors="replace")
+
+    @property
+    def trace(self):
+        return None if PyBytes_GET_SIZE(self._section) == 0 else TraceContext.of(self.headers)
+
+    def span_facts(self):
+        return self.topic, {"messaging.message.body.size": PyBytes_GET_SIZE(self.body)}
 
     @property
     def mode(self):

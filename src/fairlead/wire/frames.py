@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fairlead.errors import HeaderTooLarge, RemoteProtocolError, TooLarge
 from fairlead.wire.headers import decode_headers
@@ -29,6 +29,7 @@ from fairlead.wire.kinds import (
     MODES,
     TOPIC_SEPARATOR,
 )
+from fairlead.wire.trace_context import TraceContext
 
 __all__ = ["Message", "Parser", "encode_frame", "encode_message", "encode_publishes"]
 
@@ -92,6 +93,15 @@ class Message:
         """The topic on which an answer is welcome."""
         value = self.protocol_header(":reply")
         return None if value is None else value.decode(errors="replace")
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace it belongs to, as its sender said (docs/tracing.md); None if it did not, or not in due form."""
+        return TraceContext.of(self.headers)
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        """For spans about it: its topic and their attributes."""
+        return self.topic, {"messaging.message.body.size": len(self.body)}
 
     @property
     def mode(self) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fairlead.client.aio.connection import Connection
     from fairlead.client.aio.consuming import Consumer
     from fairlead.client.aio.delivery import Delivery
+    from fairlead.client.aio.tracing import Spanned
 
 __all__ = ["AppHandler", "AppInbox", "AppService"]
 
@@ -119,6 +120,7 @@ class AppInbox:
         while self._consumer is None:
             queue = self._connection.queue(app_queue(self.name), create=False)
             consumer = queue.consume(prefetch=self._window, ack="individual")
+            consumer.is_inner = True
             try:
                 async with asyncio.timeout_at(None if deadline_s == inf else deadline_s):
                     await consumer.start()
@@ -207,12 +209,22 @@ class AppService:
         self._room.release()
 
     async def _work(self, message: AppMessage) -> None:
+        tracing = message.delivery._consumer.tracing
+        if tracing is None:
+            await self._handle(message, None)
+        else:
+            with tracing.serving(message) as spanned, tracing.use(spanned.span):
+                await self._handle(message, spanned)
+
+    async def _handle(self, message: AppMessage, spanned: Spanned | None) -> None:
         try:
             result = self._handler(message)
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
             self.failed += 1
+            if spanned is not None:
+                spanned.failed(error)
             await self._failed(message, error)
             return
         if message._settled:

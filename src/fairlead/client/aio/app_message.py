@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairlead.client.aio.delivery import Delivery, Done
 from fairlead.client.durable.content import Value, decode_body
 from fairlead.directory.delivery.instructions import NAMES, Instructions
+from fairlead.wire.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from fairlead.client.aio.applications import Applications
@@ -71,6 +72,15 @@ class AppMessage:
     def headers(self) -> Mapping[str, Value]:
         """What the sender said beside the body."""
         return {name: value for name, value in self.delivery.properties.items() if name not in NAMES}
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace it belongs to, as its sender said (docs/tracing.md)."""
+        return self.delivery.trace
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        """For spans about it: the application and their attributes."""
+        return self.to, {**self.delivery.span_facts()[1], "messaging.message.id": self.id}
 
     # Its delivery instructions (DIR-72).
 

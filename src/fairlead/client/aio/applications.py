@@ -139,6 +139,22 @@ class Applications:
         timeout: float | None = 30,
     ) -> AppMessage:
         """See `Connection.call`."""
+        tracing = self._connection._tracing
+        if tracing is None:
+            return await self._call(to, body, headers, priority, type, sealed, timeout)
+        with tracing.asking("call", to) as spanned:
+            return await self._call(to, body, spanned.headers(headers), priority, type, sealed, timeout)
+
+    async def _call(
+        self,
+        to: str,
+        body: Any,
+        headers: Mapping[str, Value] | None,
+        priority: int | None,
+        type: str | None,  # noqa: A002
+        sealed: bool | str,
+        timeout: float | None,
+    ) -> AppMessage:
         deadline_s = self._deadline(timeout)
         to, headers, _ = checked_recipient(to), checked_headers(headers), self.name
         async with self._my_turn(deadline_s):
@@ -313,6 +329,7 @@ class Applications:
                 self._hearing[2].cancel()
             queue = await self._connection.temporary_queue()
             consumer = queue.consume(prefetch=ANSWERS_AHEAD, ack="auto")
+            consumer.is_inner = True
             await consumer.start()
             self._hearing = (broker, queue.name, self._connection._carrier.spawn(self._hear(consumer)))
             return queue.name

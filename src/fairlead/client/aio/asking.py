@@ -15,6 +15,7 @@ from fairlead.wire.kinds import FLAG_LAST
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
+    from fairlead.client.aio.tracing import Spanned
 
 __all__ = ["Ask", "FanOut", "Reply", "ReplyStream", "failure"]
 
@@ -75,8 +76,9 @@ class Reply:
 class ReplyStream(Mailbox[Message]):
     """Responses of one receiver until its last; asked when the iteration begins."""
 
-    def __init__(self, carrier: Carrier, ask: Ask, timeout: float | None) -> None:
+    def __init__(self, carrier: Carrier, ask: Ask, timeout: float | None, spanned: Spanned | None = None) -> None:
         super().__init__(carrier)
+        self._spanned = spanned
         self.deadline_s = inf
         self._ask = ask
         self._timeout = timeout
@@ -122,6 +124,11 @@ class ReplyStream(Mailbox[Message]):
             self.end()
             return True
         return False
+
+    def end(self) -> None:
+        if self._spanned is not None and not self._ended:
+            self._spanned.end(self._error)
+        super().end()
 
     def on_asked(self, count: int) -> bool:
         return False

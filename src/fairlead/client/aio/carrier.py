@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections.abc import Callable, Coroutine
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairlead.client.aio.access import Access
 from fairlead.client.aio.keeper import Keeper
@@ -23,6 +23,9 @@ from fairlead.client.effects import Drop, Effect, Event, Live, Lost, OpenSuccess
 from fairlead.client.session import Session
 from fairlead.client.target import Target
 from fairlead.errors import ConnectionLost, FairleadError
+
+if TYPE_CHECKING:
+    from fairlead.client.aio.tracing import Tracing
 
 __all__ = ["Carrier"]
 
@@ -51,6 +54,8 @@ class Carrier:
         self.keeper = keeper(self, target, tls, connect_timeout_s=connect_timeout_s, limit_s=reconnect_limit_s)
         self.loop = asyncio.get_running_loop()
         self.session = session
+        self.tracing: Tracing | None = None
+        """Makes spans of what is sent and received; mostly there is none."""
         self.brake = True
         self.epoch = 0
         """Counts lost connections: a request is answered on the connection it came by, or not at all."""

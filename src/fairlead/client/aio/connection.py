@@ -28,6 +28,7 @@ from fairlead.client.aio.placed import CONNECT_S, FAREWELL_S
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue, Responder, as_bytes
 from fairlead.client.aio.subscription import Subscription
 from fairlead.client.aio.talks import Acceptor, Conversation
+from fairlead.client.aio.tracing import Switch, opened
 from fairlead.client.aio.waiting import agreed
 from fairlead.client.durable.content import Value
 from fairlead.client.durable.receipt import Receipt
@@ -98,8 +99,10 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         when_busy: WhenBusy = "refuse",
         keys: Keyring | None = None,
         sealed_only: bool = False,
+        tracing: Switch = "auto",
         **placing: Unpack[PlacingOptions],
     ) -> None:
+        self._tracing = opened(tracing)
         self._speak(when_busy, keys, sealed_only)
         access = Access(token=token, certificate=certificate, key=key, ca=ca, tls=tls)
         tls = access.tls
@@ -149,6 +152,7 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
                 access=self._access,
             )
             carrier.listeners = self._listeners
+            carrier.tracing = self._tracing
             self._session.inbox = self._inbox = Inbox(carrier)
             self._equip(carrier)
             try:
@@ -250,6 +254,9 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         if carrier.brake:
             await carrier.room()
         section = self._section(headers, reply_to) if headers or reply_to else b""
+        if self._tracing is not None:
+            with self._tracing.sending("publish", topic if isinstance(topic, str) else topic[0], headers) as spanned:
+                section = spanned.section(section, len(body))
         session = self._session
         session.publish(
             self._topics.get(topic) or self._topic(topic) if isinstance(topic, str) else self._topic(topic),
@@ -268,6 +275,9 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         wire_topic = self._topic(topic)
         section = self._section(headers, None) if headers else b""
         everything = [body if isinstance(body, bytes) else as_bytes(body) for body in bodies]
+        if self._tracing is not None and everything:
+            with self._tracing.sending("publish", topic, headers, len(everything)) as spanned:
+                section = spanned.section(section, sum(map(len, everything)))
         for batch in _slices(everything):
             if carrier.brake:
                 await carrier.room()
@@ -299,6 +309,16 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
 
         Of several responses this is the first; the others are given up (see `request_stream`).
         """
+        if self._tracing is None:
+            return await self._request(topic, body, timeout, headers, to)
+        with self._tracing.asking("request", topic or str(to)) as spanned:
+            message = await self._request(topic, body, timeout, spanned.headers(headers), to)
+            spanned.answered(len(body), len(message.body))
+            return message
+
+    async def _request(
+        self, topic: str, body: Body, timeout: float | None, headers: Headers | None, to: AddressOf | None
+    ) -> Message:
         carrier = self._opened or self._carrier
         session, loop = self._session, carrier.loop
         reply = Reply(loop.create_future(), inf if timeout is None else loop.time() + timeout)
@@ -335,8 +355,12 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         to: AddressOf | None = None,
     ) -> ReplyStream:
         """Ask one receiver, and iterate over its responses until the last."""
+        spanned = None if self._tracing is None else self._tracing.asking("request", topic or str(to))
+        if spanned is not None:
+            headers = spanned.headers(headers)
         flags, peer, wire_topic, section = self._addressed(to, topic, headers)
-        return ReplyStream(self._carrier, Ask(KIND_REQUEST, flags, peer, wire_topic, section, as_bytes(body)), timeout)
+        ask = Ask(KIND_REQUEST, flags, peer, wire_topic, section, as_bytes(body))
+        return ReplyStream(self._carrier, ask, timeout, spanned)
 
     def request_all(
         self,
@@ -351,12 +375,15 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         """Ask everybody who listens on the topic, or all of a program type or organisation, or both."""
         if not topic and type is None and org is None:
             raise BadTopic("A fan-out request needs a topic, a type or an organisation.")
+        spanned = None if self._tracing is None else self._tracing.asking("request", topic or type or org or "")
+        if spanned is not None:
+            headers = spanned.headers(headers)
         pairs: list[tuple[str, bytes | str]] = [] if type is None else [(":type", type)]
         pairs += [] if org is None else [(":org", org)]
         pairs += application_pairs(headers) if headers else []
         wire_topic = self._topic(topic) if topic else b""
         ask = Ask(KIND_FANOUT, 0, 0, wire_topic, encode_headers(pairs), as_bytes(body))
-        return FanOut(self._carrier, ask, timeout)
+        return FanOut(self._carrier, ask, timeout, spanned)
 
     async def respond(self, topic: str, handler: Handler) -> Registration:
         """Serve requests for a topic with `handler(request)`: a function, a coroutine function or a generator."""
@@ -418,6 +445,9 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         if self._carrier.brake:
             await self._carrier.room()
         flags, peer, name, section = self._addressed(address, "", headers)
+        if self._tracing is not None:
+            with self._tracing.sending("send", str(address), headers) as spanned:
+                section = spanned.section(section, len(body))
         self._session.send_to(flags, peer, name, section, as_bytes(body))
         self._carrier.pushed()
         return None
@@ -542,6 +572,7 @@ def connect(
     when_busy: WhenBusy = "refuse",
     keys: Keyring | None = None,
     sealed_only: bool = False,
+    tracing: Switch = "auto",
     **placing: Unpack[PlacingOptions],
 ) -> Connection:
     """A connection, to be awaited or used with `async with`.
@@ -562,6 +593,8 @@ def connect(
     `fairlead+directory://d1,d2/CLUSTER` asks for any broker of a cluster that a directory knows (docs/directory.md);
     `name` is the application's then, the other options are in `directory.placing.options`, and a connection is tried
     for for 60 s, or for ever if `connect_timeout_s` is None. With the URL of a broker, `application` registers there.
+
+    `tracing`: "auto" makes spans where the program has set a tracer provider of OpenTelemetry (docs/tracing.md).
     """
     return Connection(
         url,
@@ -584,6 +617,7 @@ def connect(
         when_busy=when_busy,
         keys=keys,
         sealed_only=sealed_only,
+        tracing=tracing,
         **placing,
     )
 

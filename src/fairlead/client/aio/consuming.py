@@ -14,7 +14,9 @@ one, the call returns or the listener has finished), `client` (`session.acknowle
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fairlead.client.aio.delivery import DONE, Delivery, Done
@@ -28,6 +30,7 @@ from fairlead.wire.durable import RETURN
 
 if TYPE_CHECKING:
     from fairlead.client.aio.sessions import Session
+    from fairlead.client.aio.tracing import Tracing
     from fairlead.client.durable.commands import Facts
     from fairlead.wire.entry_codec import Delivered
 
@@ -67,6 +70,8 @@ class Consumer(Listening):
         self._prefetch_bytes = prefetch_bytes
         self._follow = follow
         self._loop = session.courier.loop
+        self.tracing: Tracing | None = session.courier.tracing
+        self.is_inner = False  # what it receives is for the library, which makes the spans itself
         self._machine: DurableConsumer | PatternConsumer | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.acknowledge: Callable[[Delivered, int], None] = _nothing
@@ -196,6 +201,7 @@ class Consumer(Listening):
         """The next message; None when none comes in `timeout` seconds, or none will come any more."""
         if self._machine is None:
             await self.start()
+        started_ns = 0 if self.tracing is None else time.time_ns()
         found = self._take(1) if self._has_some() else None
         if not found:
             try:
@@ -204,6 +210,8 @@ class Consumer(Listening):
                 return None
         if not found:
             return None
+        if started_ns:
+            self._received_in_span(found, started_ns)
         message = found[0]
         if self.ack == "auto":
             message.ack()
@@ -222,10 +230,13 @@ class Consumer(Listening):
         """Up to `limit` messages, at least one; none when none comes in time."""
         if self._machine is None:
             await self.start()
+        started_ns = 0 if self.tracing is None else time.time_ns()
         try:
             found = await self._receive(limit, timeout)
         except RequestTimeout:
             return []
+        if started_ns and found:
+            self._received_in_span(found, started_ns)
         if self.ack == "auto":
             for message in found:
                 message.ack()
@@ -305,12 +316,49 @@ class Consumer(Listening):
     def ack_many(self, messages: Iterable[Delivery], confirm: bool = False) -> Done | asyncio.Future[None]:
         """Acknowledge many at once."""
         last: Delivery | None = None
+        if self.tracing is not None:
+            messages = [message for message in messages if not message._settled]
         for message in messages:
             if not message._settled:
                 message._settled = True
                 self.acknowledge(message._delivered, message._epoch)
                 last = message
+        if isinstance(messages, list) and messages and self.tracing is not None:
+            return self.settled_in_span("ack", messages, confirm)
         return self.told(last._delivered, last._epoch) if confirm and last is not None else DONE
+
+    @asynccontextmanager
+    async def process_many(self, messages: Collection[Delivery], delay: float = 0) -> AsyncIterator[None]:
+        """Work on several at once: acknowledged when the block ends well, all given back when it raises.
+
+        With tracing it is one span, which names the span that made each of them.
+        """
+        with nullcontext() if self.tracing is None else self.tracing.processing_many(messages, self.destination):
+            try:
+                yield
+            except BaseException:
+                for message in messages:
+                    message.retry(delay)
+                raise
+            self.ack_many(messages)
+
+    def settled_in_span(self, name: str, messages: list[Delivery], confirm: bool) -> Done | asyncio.Future[None]:
+        """The span of a settlement, and what to await: with `confirm` both end when it is safe."""
+        spanned = None
+        if self.tracing is not None and not self.is_inner:
+            spanned = self.tracing.settling(name, self.destination, messages)
+        if not confirm:
+            if spanned is not None:
+                spanned.end()
+            return DONE
+        future = self.told(messages[-1]._delivered, messages[-1]._epoch)
+        if spanned is not None:
+            future.add_done_callback(spanned.settled)
+        return future
+
+    def _received_in_span(self, messages: list[Delivery], started_ns: int) -> None:
+        if self.tracing is not None and not self.is_inner:
+            self.tracing.received(messages, self.destination, started_ns)
 
     def _acknowledge_session(self, delivered: Delivered, epoch: int) -> None:
         """In client mode one acknowledgement is for everything the session handed out so far (CLU-20)."""

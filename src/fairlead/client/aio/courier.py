@@ -27,6 +27,7 @@ class Courier:
     def __init__(self, carrier: Carrier, *, client_name: str, limit_s: float) -> None:
         self.carrier = carrier
         self.loop = carrier.loop
+        self.tracing = carrier.tracing
         self.road = Road(
             carrier.session,
             client_name=client_name,

@@ -13,6 +13,7 @@ from fairlead.client.durable.content import Value, decode_body
 from fairlead.errors import LocalProtocolError
 from fairlead.wire.durable import ENTRY_LARGE, REJECT, RETURN
 from fairlead.wire.entry_codec import Delivered
+from fairlead.wire.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ DONE: Final = Done()
 class Delivery:
     """Everything about it is read-only. Settle it with `ack`, `retry` or `reject`, or work on it inside `process`."""
 
-    __slots__ = ("_consumer", "_delivered", "_epoch", "_settled", "_stream")
+    __slots__ = ("_consumer", "_delivered", "_epoch", "_in_span", "_settled", "_stream")
 
     def __init__(self, delivered: Delivered, consumer: Consumer, epoch: int) -> None:
         self._delivered = delivered
@@ -44,6 +45,9 @@ class Delivery:
         self._epoch = epoch
         self._settled = False
         self._stream: Stream | None = None
+
+    _in_span: bool
+    """Set only where a listener has made the span of working on it."""
 
     # What it says.
 
@@ -157,6 +161,11 @@ class Delivery:
         found = {name: self._delivered.own(f":dead-{name}") for name in names}
         return {name: value for name, value in found.items() if value is not None}
 
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace it belongs to, as its sender said (docs/tracing.md); None if it did not, or not in due form."""
+        return TraceContext.of(self._delivered.properties)
+
     def header(self, name: str) -> Value | None:
         """One of Fairlead's own headers, such as `:dedup`."""
         return self._delivered.own(name)
@@ -195,12 +204,16 @@ class Delivery:
         if not self._settled:
             self._settled = True
             consumer.acknowledge(self._delivered, self._epoch)
+            if consumer.tracing is not None:
+                return consumer.settled_in_span("ack", [self], confirm)
         return consumer.told(self._delivered, self._epoch) if confirm else DONE
 
     def ack_through(self, confirm: bool = False) -> Done | asyncio.Future[None]:
         """Acknowledge this one and all this consumer handed out before it."""
         self._settled = True
         self._consumer.acknowledged_through(self._delivered, self._epoch)
+        if self._consumer.tracing is not None:
+            return self._consumer.settled_in_span("ack_through", [self], confirm)
         return self._consumer.told(self._delivered, self._epoch) if confirm else DONE
 
     def retry(self, delay: float = 0, confirm: bool = False) -> Done | asyncio.Future[None]:
@@ -215,17 +228,47 @@ class Delivery:
         if not self._settled:
             self._settled = True
             self._consumer.settled(self._delivered, action, delay_ms, self._epoch)
+            if self._consumer.tracing is not None:
+                name = "reject" if action == REJECT else "retry"
+                return self._consumer.settled_in_span(name, [self], confirm)
         return self._consumer.told(self._delivered, self._epoch) if confirm else DONE
 
     @asynccontextmanager
     async def process(self, delay: float = 0) -> AsyncIterator[Delivery]:
-        """Work on it: acknowledged when the block ends well, given back when it raises."""
+        """Work on it: acknowledged when the block ends well, given back when it raises.
+
+        With tracing, what is sent inside belongs to the same trace.
+        """
+        tracing = self._consumer.tracing
+        if tracing is not None and not hasattr(self, "_in_span"):
+            with tracing.processing(self):
+                try:
+                    yield self
+                except BaseException:
+                    self.retry(delay)
+                    raise
+                self.ack()
+            return
         try:
             yield self
         except BaseException:
             self.retry(delay)
             raise
         self.ack()
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        """For spans about it: its destination and their attributes."""
+        facts: dict[str, Any] = {
+            "messaging.message.id": self.id,
+            "messaging.message.body.size": self.size,
+            "messaging.fairlead.order": self.order,
+            "messaging.fairlead.delivery_count": self.delivery_count,
+        }
+        if (conversation := self.correlation_id) is not None:
+            facts["messaging.message.conversation_id"] = conversation
+        if (reason := self._delivered.own(":dead-reason")) is not None:
+            facts["messaging.fairlead.dead_reason"] = str(reason)
+        return self.destination, facts
 
     def __repr__(self) -> str:
         again = f", delivered {self.delivery_count} times" if self.redelivered else ""

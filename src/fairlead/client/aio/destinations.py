@@ -28,6 +28,7 @@ from fairlead.errors import BadParameter, LocalProtocolError
 
 if TYPE_CHECKING:
     from fairlead.client.aio.sessions import Session
+    from fairlead.client.aio.tracing import Spanned
     from fairlead.client.durable.commands import Facts
 
 __all__ = ["Body", "Destination", "Queue", "Start", "Topic"]
@@ -52,6 +53,7 @@ class Destination:
         self.session = session
         self.name = name
         self.courier: Courier = session.courier
+        self.tracing = session.courier.tracing
         self._create = create
         self._parameters = dict(parameters or {})
         self._producer: Producer | None = None  # of the last send; never one of a transaction
@@ -95,7 +97,7 @@ class Destination:
             *(key, priority, ttl, delay, at, cron, properties, correlation_id, reply_to, type, dedup, persistent),
             *(confirm, timeout),
         )
-        if isinstance(body, bytes) and len(body) <= SMALL_BYTES and given == _NOTHING_GIVEN:
+        if isinstance(body, bytes) and len(body) <= SMALL_BYTES and given == _NOTHING_GIVEN and self.tracing is None:
             ready = self.ready()
             if ready is not None:
                 receipt: asyncio.Future[Receipt] = self.courier.loop.create_future()
@@ -117,10 +119,24 @@ class Destination:
             "confirm": confirm,
         }
         deadline_s = inf if timeout is None else self.courier.loop.time() + timeout
+        if self.tracing is None:
+            return await self._send(body, options, deadline_s, on_blocked, None)
+        with self.tracing.sending("send", self.name, properties) as spanned:
+            told = await self._send(body, options, deadline_s, on_blocked, spanned)
+            spanned.stored(told)
+            return told
+
+    async def _send(
+        self, body: Body, options: dict[str, Any], deadline_s: float, on_blocked: OnBlocked, spanned: Spanned | None
+    ) -> Receipt:
         if is_stream(body):
             like, _ = self.content(b"", options)
+            if spanned is not None:
+                like = spanned.marked(like)
             return await send_large(self, Source(body), like, deadline_s, on_blocked)
         like, data = self.content(body, options)
+        if spanned is not None:
+            like = spanned.content(like, len(data))
         if not like.fits(len(data)):
             return await send_large(self, Source(data), like, deadline_s, on_blocked)
         if self.session.is_transacted:
@@ -142,6 +158,20 @@ class Destination:
         """Send many; returns when all are durable, with their receipts in order. The options are those of `send`."""
         deadline_s = inf if timeout is None else self.courier.loop.time() + timeout
         everything = [self.content(body, options) for body in bodies]
+        if self.tracing is None or not everything:
+            return await self._send_many(everything, deadline_s, on_blocked)
+        with self.tracing.sending("send", self.name, options.get("properties"), len(everything)) as spanned:
+            marked: dict[Content, Content] = {}  # most of them are alike, and stay so
+            for at, (like, data) in enumerate(everything):
+                same = marked.get(like)
+                if same is None:
+                    same = marked[like] = spanned.marked(like)
+                everything[at] = same, data
+            return await self._send_many(everything, deadline_s, on_blocked)
+
+    async def _send_many(
+        self, everything: list[tuple[Content, bytes]], deadline_s: float, on_blocked: OnBlocked
+    ) -> list[Receipt]:
         if any(not like.fits(len(data)) for like, data in everything):
             raise LocalProtocolError("A very large message is sent with `send`.")
         if self.session.is_transacted:
@@ -180,6 +210,9 @@ class Destination:
         producer = self.producer()
         if producer.blocked or not producer.part.has_room or not like.fits(len(data)):
             return False
+        if self.tracing is not None:
+            with self.tracing.sending("send", self.name, options.get("properties")) as spanned:
+                like = spanned.content(like, len(data))
         producer.add(data, like, None)
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fairlead.client.aio.delivery import Delivery
@@ -13,6 +14,7 @@ from fairlead.errors import LocalProtocolError
 if TYPE_CHECKING:
     from fairlead.client.aio.consuming import AckMode
     from fairlead.client.aio.sessions import Session
+    from fairlead.client.aio.tracing import Tracing
 
 __all__ = ["CLOSE_S", "Listener", "Listening"]
 
@@ -27,6 +29,7 @@ class Listening:
 
     session: Session
     ack: AckMode
+    tracing: Tracing | None
     _listener: asyncio.Task[None] | None = None
     _next: Delivery | None = None  # taken for the callback, which is not free yet
 
@@ -57,9 +60,12 @@ class Listening:
                     self.return_unseen(found)
                     continue
                 try:
-                    result = callback(message)
-                    if isinstance(result, Awaitable):
-                        await result
+                    if self.tracing is not None:
+                        message._in_span = True
+                    with nullcontext() if self.tracing is None else self.tracing.processing(message):
+                        result = callback(message)
+                        if isinstance(result, Awaitable):
+                            await result
                 except Exception:
                     logger.exception("A listener failed; its message is given back.")
                     if self.ack in ("auto", "individual"):

@@ -69,6 +69,7 @@ class Sender:
         if window < 1:
             raise LocalProtocolError("A window has room for one message at least.")
         self._destination = destination
+        self._tracing = destination.tracing
         self._window = window
         self._on_receipt = on_receipt
         self._like, _ = destination.content(b"", options)
@@ -90,6 +91,10 @@ class Sender:
         if producer is None or len(under_way) >= self._window or not producer.is_gathering:
             producer = await self._room()
         future = self._create_future()
+        if self._tracing is not None:
+            spanned = self._tracing.sending("send", self._destination.name, (self._options | options).get("properties"))
+            like = spanned.content(like, len(data))
+            future.add_done_callback(spanned.ended)
         producer.add(data, like, future)
         under_way.append(future)
         if self._on_receipt is not None:

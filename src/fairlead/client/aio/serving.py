@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fairlead.client.aio.mailbox import Mailbox
 from fairlead.client.aio.waiting import agreed
-from fairlead.errors import ConnectionLost, FairleadError, LocalProtocolError
+from fairlead.errors import Cancelled, ConnectionLost, FairleadError, LocalProtocolError
 from fairlead.message import Message
 from fairlead.wire.headers import application_pairs, encode_headers
+from fairlead.wire.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
+    from fairlead.client.aio.tracing import Spanned, Tracing
 
 __all__ = ["Handler", "Registration", "Request", "RequestQueue", "Responder", "as_bytes"]
 
@@ -44,11 +46,12 @@ def as_bytes(body: object) -> bytes:
 class Request:
     """A request that arrived, and how to answer it."""
 
-    __slots__ = ("_carrier", "_epoch", "answered", "message")
+    __slots__ = ("_carrier", "_epoch", "answered", "message", "spanned")
 
     def __init__(self, carrier: Carrier, message: Message) -> None:
         self.message = message
         self.answered = False
+        self.spanned: Spanned | None = None
         self._carrier = carrier
         self._epoch = carrier.epoch
 
@@ -75,6 +78,15 @@ class Request:
     @property
     def mode(self) -> str:
         return self.message.mode
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace it belongs to, as the requester said (docs/tracing.md)."""
+        return self.message.trace
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        """For spans about it: its destination and their attributes."""
+        return self.message.span_facts()
 
     async def reply(
         self, body: bytes | str = b"", *, last: bool = True, headers: Mapping[str, bytes | str] | None = None
@@ -159,6 +171,9 @@ class Responder(Registration):
 
     def deliver(self, run: list[Message]) -> None:
         carrier, handler = self._owner, self._handler
+        if carrier.tracing is not None:
+            self._deliver_in_spans(run, carrier.tracing)
+            return
         for message in run:
             request = Request(carrier, message)
             try:
@@ -169,6 +184,19 @@ class Responder(Registration):
                     self._settle(request, result)
             except Exception as error:
                 self._failed(request, error)
+
+    def _deliver_in_spans(self, run: list[Message], tracing: Tracing) -> None:
+        """Each with a span that is the current one for the handler, and for the task it may become."""
+        for message in run:
+            request = Request(self._owner, message)
+            spanned = request.spanned = tracing.serving(request)
+            with tracing.use(spanned.span):
+                try:
+                    self._settle(request, self._handler(request))
+                except Exception as error:
+                    self._failed(request, error)
+            if request.answered:
+                spanned.end()
 
     def _settle(self, request: Request, result: object) -> None:
         if inspect.iscoroutine(result):
@@ -204,6 +232,8 @@ class Responder(Registration):
                     self._settle(request, task.result())
                 except Exception as error:
                     self._failed(request, error)
+            if request.spanned is not None and request.spanned.span.is_recording():
+                request.spanned.end(Cancelled("The requester gave up, or is gone.") if task.cancelled() else None)
             carrier.consumed()
 
         task.add_done_callback(done)
@@ -219,6 +249,8 @@ class Responder(Registration):
     def _failed(self, request: Request, error: Exception) -> None:
         code = error.code if isinstance(error, FairleadError) else HANDLER_FAILED
         logger.warning("The handler of %r failed: %r", self.topic, error, exc_info=error)
+        if request.spanned is not None:
+            request.spanned.failed(error)
         try:
             request._say(
                 f"{type(error).__name__}: {error}".encode()[:4096], encode_headers([("error", code)]), last=True

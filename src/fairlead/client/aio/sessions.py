@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from fairlead.client.aio.consuming import ACK_MODES, AckMode, Consumer
@@ -127,15 +128,19 @@ class Session:
 
     async def commit(self, timeout: float | None = None) -> None:
         """All that was sent and received since the last commit or rollback becomes effective, or nothing of it."""
-        future, told = self.courier.reply()
-        self.current().commit(told)
-        await limited(future, timeout)
+        tracing = self.courier.tracing
+        with nullcontext() if tracing is None else tracing.committing("commit"):
+            future, told = self.courier.reply()
+            self.current().commit(told)
+            await limited(future, timeout)
 
     async def rollback(self) -> None:
         """Nothing of it happened: what was received comes again."""
-        future, told = self.courier.reply()
-        self.current().rollback(told)
-        await future
+        tracing = self.courier.tracing
+        with nullcontext() if tracing is None else tracing.committing("rollback"):
+            future, told = self.courier.reply()
+            self.current().rollback(told)
+            await future
 
     # Its end.
 

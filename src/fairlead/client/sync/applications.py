@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
+from contextvars import copy_context
 from typing import Any, Self
 
 from fairlead.client.aio.app_inbox import AppHandler
@@ -17,6 +18,7 @@ from fairlead.client.aio.pooling import Pool as AioPool
 from fairlead.client.durable.content import Value
 from fairlead.client.durable.receipt import Receipt
 from fairlead.client.sync.runner import Runner
+from fairlead.wire.trace_context import TraceContext
 
 __all__ = ["AppInbox", "AppMessage", "AppService", "Pool", "PooledConnection", "app_on_threads"]
 
@@ -44,6 +46,13 @@ class AppMessage:
     @property
     def headers(self) -> Mapping[str, Value]:
         return self._inner.headers
+
+    @property
+    def trace(self) -> TraceContext | None:
+        return self._inner.trace
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        return self._inner.span_facts()
 
     @property
     def sealed(self) -> bool:
@@ -147,7 +156,8 @@ def app_on_threads(runner: Runner, pool: ThreadPoolExecutor, handler: Callable[[
     """A handler for the asynchronous face that calls `handler` on a thread, where it may block."""
 
     async def call(message: AioMessage) -> Any:
-        return await runner.loop.run_in_executor(pool, handler, AppMessage(runner, message))
+        context = copy_context()  # with the span of the message, if there is one
+        return await runner.loop.run_in_executor(pool, context.run, handler, AppMessage(runner, message))
 
     return call
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,7 @@ from fairlead.client.aio.consuming import Consumer as AioConsumer
 from fairlead.client.aio.delivery import Delivery as AioDelivery
 from fairlead.client.durable.content import Value
 from fairlead.client.sync.runner import Runner
+from fairlead.wire.trace_context import TraceContext
 
 __all__ = ["Consumer", "Delivery"]
 
@@ -113,6 +115,13 @@ class Delivery:
         return self._inner.dead
 
     @property
+    def trace(self) -> TraceContext | None:
+        return self._inner.trace
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        return self._inner.span_facts()
+
+    @property
     def is_large(self) -> bool:
         return self._inner.is_large
 
@@ -147,18 +156,24 @@ class Delivery:
     def _settle(self, action: Callable[[bool], Any], confirm: bool) -> None:
         if confirm:
             self._runner.run(_awaited(lambda: action(True)))
+        elif self._inner._consumer.tracing is not None:
+            context = copy_context()  # what is said together is done in the context of the first, and this has its own
+            self._runner.soon(lambda: context.run(action, False))
         else:
             self._runner.soon(lambda: action(False))
 
     @contextmanager
     def process(self, delay: float = 0) -> Iterator[Delivery]:
         """Work on it: acknowledged when the block ends well, given back when it raises."""
-        try:
-            yield self
-        except BaseException:
-            self.retry(delay)
-            raise
-        self.ack()
+        tracing = self._inner._consumer.tracing
+        is_traced = tracing is not None and not hasattr(self._inner, "_in_span")
+        with tracing.processing(self._inner) if tracing is not None and is_traced else nullcontext():
+            try:
+                yield self
+            except BaseException:
+                self.retry(delay)
+                raise
+            self.ack()
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -235,7 +250,8 @@ class Consumer:
         loop = self._runner.loop
 
         async def call(inner: AioDelivery) -> None:
-            await loop.run_in_executor(None, callback, Delivery(self._runner, inner))
+            context = copy_context()  # with the span of working on it
+            await loop.run_in_executor(None, context.run, callback, Delivery(self._runner, inner))
 
         self._runner.call(lambda: self._inner.listen(call))
 
@@ -248,6 +264,19 @@ class Consumer:
     def ack_many(self, messages: Iterable[Delivery], confirm: bool = False) -> None:
         inner = [message._inner for message in messages]
         self._runner.run(_awaited(lambda: self._inner.ack_many(inner, confirm)))
+
+    @contextmanager
+    def process_many(self, messages: Collection[Delivery], delay: float = 0) -> Iterator[None]:
+        """Work on several at once: acknowledged when the block ends well, all given back when it raises."""
+        tracing, inner = self._inner.tracing, [message._inner for message in messages]
+        with nullcontext() if tracing is None else tracing.processing_many(inner, self._inner.destination):
+            try:
+                yield
+            except BaseException:
+                for message in messages:
+                    message.retry(delay)
+                raise
+            self.ack_many(messages)
 
     def _of(self, inner: AioDelivery | None) -> Delivery | None:
         return None if inner is None else Delivery(self._runner, inner)

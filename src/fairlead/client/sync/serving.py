@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Self, TypeAlias
 
 from fairlead.client.aio.serving import Handler, Registration, RequestQueue
@@ -12,6 +13,7 @@ from fairlead.client.aio.talks import Acceptor, Conversation
 from fairlead.client.sync.runner import Runner
 from fairlead.client.sync.subscription import Queue
 from fairlead.message import Message
+from fairlead.wire.trace_context import TraceContext
 
 __all__ = ["Registered", "Request", "Requests", "SyncHandler", "Talk", "Talks", "on_threads"]
 
@@ -44,6 +46,13 @@ class Request:
     def user(self) -> str | None:
         return self.message.user
 
+    @property
+    def trace(self) -> TraceContext | None:
+        return self.message.trace
+
+    def span_facts(self) -> tuple[str, dict[str, Any]]:
+        return self.message.span_facts()
+
     def reply(
         self, body: bytes | str = b"", *, last: bool = True, headers: Mapping[str, bytes | str] | None = None
     ) -> None:
@@ -66,7 +75,8 @@ def on_threads(runner: Runner, pool: ThreadPoolExecutor, handler: SyncHandler) -
         return list(result) if isinstance(result, Iterator) else result
 
     async def call(request: AioRequest) -> Any:
-        result = await runner.loop.run_in_executor(pool, work, request)
+        context = copy_context()  # with the span of the request, if there is one
+        result = await runner.loop.run_in_executor(pool, context.run, work, request)
         return iter(result) if isinstance(result, list) else result
 
     return call
