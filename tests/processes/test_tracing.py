@@ -7,50 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
 import fairlead
 from fairlead.testing import Server
+from tests.spans import Tracer, is_child, is_linked
 
 pytestmark = pytest.mark.processes
-
-
-class Tracer:
-    """A tracer provider that keeps what was recorded."""
-
-    def __init__(self) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.tracer = self.provider.get_tracer("test")
-
-    def spans(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.exporter.get_finished_spans() if span.name == name]
-
-    def one(self, name: str) -> ReadableSpan:
-        (found,) = self.spans(name)
-        return found
-
-    async def wait_for(self, name: str, count: int = 1) -> list[ReadableSpan]:
-        async with asyncio.timeout(30):
-            while len(self.spans(name)) < count:
-                await asyncio.sleep(0.01)
-        return self.spans(name)
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    ours, theirs = child.context, parent.context
-    assert ours is not None
-    assert theirs is not None
-    return child.parent is not None and (ours.trace_id, child.parent.span_id) == (theirs.trace_id, theirs.span_id)
-
-
-def is_linked(span: ReadableSpan, other: ReadableSpan) -> bool:
-    assert other.context is not None
-    return other.context.span_id in [link.context.span_id for link in span.links]
 
 
 @pytest.fixture(scope="module")
@@ -465,3 +428,19 @@ async def test_a_send_that_fails_says_so(server: Server, tracer: Tracer) -> None
     assert send.status.status_code is StatusCode.ERROR
     assert send.attributes is not None
     assert send.attributes["error.type"] == "no-destination"
+
+
+async def test_through_a_tunnel_it_is_the_same(server: Server, tracer: Tracer) -> None:
+    async with (
+        fairlead.connect(f"http://127.0.0.1:{server.port}", tracing=tracer.provider) as outside,
+        connection(server, tracer) as inside,
+    ):
+        await outside.queue("trace.tunnel").send(b"from outside")
+        async for message in inside.queue("trace.tunnel").consume():
+            async with message.process():
+                break
+        await inside.respond("trace.tunnel-ask", lambda request: b"ok")
+        assert (await outside.request("trace.tunnel-ask", timeout=30)).body == b"ok"
+        await tracer.wait_for("respond trace.tunnel-ask")
+    assert is_child(tracer.one("process trace.tunnel"), tracer.one("send trace.tunnel"))
+    assert is_child(tracer.one("respond trace.tunnel-ask"), tracer.one("request trace.tunnel-ask"))

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "receive": ("fairlead.cli.messages", "receive", "Take messages from a queue."),
     "browse": ("fairlead.cli.messages", "browse", "Print the messages of a queue, and leave them there."),
     "admin": ("fairlead.cli.admin", "admin_group", "Look at queues, topics and sessions, and change them."),
+    "trace": ("fairlead.cli.trace", "trace", "Tell the life of one stored message."),
     "log": ("fairlead.cli.log", "log", "Show the events of a server."),
     "journal": ("fairlead.cli.journal", "journal_group", "Check and print the files of stored messages."),
     "backup": ("fairlead.cli.backup", "backup", "Copy everything stored, while the server runs."),

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from fairlead.cluster.admin import Admin
 from fairlead.cluster.bulk import Bulk
 from fairlead.cluster.decisions import Decisions
+from fairlead.cluster.deliveries import Deliveries
 from fairlead.cluster.demux import Frame
 from fairlead.cluster.destination import Destination
 from fairlead.cluster.destination_manager import POSTED, DestinationManager
@@ -141,6 +142,9 @@ class Core:
         self.decisions = Decisions(self)
         self.settle_send: Callable[[str, dict[str, Any]], None] = lambda group, message: None  # a cluster has another
         self.copies: Callable[[], int] = lambda: 1  # of everything kept here, on as many nodes
+        self.holders: Callable[[], dict[str, tuple[int, bool]]] = dict  # by node: durable up to, and whether in sync
+        self.deliveries = Deliveries()
+        self.started_ms = now_ms
         self.transfers = Transfers(self, large)
         self.admin: Admin = Admin(self)
         self.stages: Stages = Stages(self)
@@ -195,6 +199,7 @@ class Core:
             return
         size = sum(map(len, pieces))
         self.tally.deliver(pieces, size)
+        self.deliveries.add(self.now_ms, consumer, line.client, pieces)
         if size <= FRAGMENT_BYTES_MAX:
             link.pieces(line.uid, line.index, durable.KIND_DELIVER, consumer.handle, pieces, size)
         else:

@@ -16,6 +16,7 @@ import fairlead
 from fairlead.client.aio.app_message import AppMessage
 from fairlead.errors import BadParameter, Busy, HandlerFailed, LocalProtocolError, RequestTimeout, Undeliverable
 from fairlead.testing.directory_world import World
+from tests.spans import Tracer, is_child
 
 WAIT_S = 30.0
 _numbers = itertools.count(1)
@@ -518,3 +519,26 @@ def test_the_same_without_an_event_loop(world: World, names: Any) -> None:
             with pool.connection() as one, pool.connection() as two:
                 assert one.call(ay, b"y").body == two.call(ay, b"y").body == b"Y"
             assert pool.size == 2
+
+
+# --- Traces -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_trace_goes_with_messages_and_calls_to_another_broker(world: World, names: Any) -> None:
+    ax, _, az = names
+    tracer = Tracer()
+    async with Stage(world) as stage:
+        sender = await stage.at("A", ax, tracing=tracer.provider)
+        recipient = await stage.at("C", az, tracing=tracer.provider)
+        service = await recipient.serve_app(echo)
+        with tracer.tracer.start_as_current_span("work"):
+            await sender.send_to(az, b"hello", timeout=WAIT_S)
+            assert (await sender.call(az, b"you", timeout=WAIT_S)).body == b"to you"
+        await tracer.wait_for(f"process {az}")
+        await tracer.wait_for(f"respond {az}")
+        await service.close()
+    call, respond, process = tracer.one(f"call {az}"), tracer.one(f"respond {az}"), tracer.one(f"process {az}")
+    assert is_child(call, tracer.one("work"))
+    assert is_child(respond, call)
+    assert any(is_child(process, span) for span in tracer.named("send "))
+    assert any(is_child(span, respond) for span in tracer.named("send ")), "the answer is sent inside"

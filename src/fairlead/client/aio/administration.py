@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.cluster.lives import merged, merged_search
 from fairlead.errors import NotAllowed, RemoteProtocolError, RequestTimeout, from_wire
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = ["Admin"]
 TOPIC = "_ADMIN"
 REPEAT_S = 2.0
 TIMEOUT_S = 30.0
+TRACE_S = 60.0
 
 
 class Admin:
@@ -74,6 +76,12 @@ class Admin:
             finally:
                 connection.forget_listener(refused)
         raise RequestTimeout(f"The command {command!r} was not answered in {timeout:g} s.")
+
+    async def trace(self, id: str = "", *, trace: str = "", timeout: float = TRACE_S) -> dict[str, Any]:  # noqa: A002
+        """The life of one message by its id, or the messages of a `trace`: see docs/tracing.md."""
+        if trace:
+            return merged_search(await self.execute("find-trace", timeout=timeout, trace=trace))
+        return merged(await self.execute("trace", timeout=timeout, id=id))
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
         if name.startswith("_"):

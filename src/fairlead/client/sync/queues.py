@@ -243,6 +243,10 @@ class Admin:
     def execute(self, command: str, /, **arguments: Any) -> dict[str, Any]:
         return self._runner.run(self._inner.execute(command, **arguments))
 
+    def trace(self, id: str = "", *, trace: str = "") -> dict[str, Any]:  # noqa: A002 - the word of the message model
+        """The life of one message by its id, or the messages of a `trace`: see docs/tracing.md."""
+        return self._runner.run(self._inner.trace(id, trace=trace))
+
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
         if name.startswith("_"):
             raise AttributeError(name)

@@ -20,6 +20,7 @@ from fairlead.cluster.edge.bulk import BulkReader
 from fairlead.cluster.edge.eventlog import EventLog
 from fairlead.cluster.edge.large import SideFiles
 from fairlead.cluster.edge.offers import Offers
+from fairlead.cluster.edge.tracing import Traces
 from fairlead.cluster.edge.upkeep import Upkeep
 from fairlead.cluster.edge.workers import Workers
 from fairlead.cluster.options import Options
@@ -158,6 +159,7 @@ class Engine:
         """Upkeep from now on, and the commands of administration that need the disk."""
         self.upkeep = Upkeep(self.core, self.journal, self.recovery, collect, reserve)
         Offers(self.core, self.journal, self.upkeep, self._events, self.large.folder)
+        Traces(self.core, self.home / "journal", self._events.path)
 
     def report(self, found: Found) -> None:
         """Say what the journal has lost, with its place, and what a power failure cut off (CLU-114)."""

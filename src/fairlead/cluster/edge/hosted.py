@@ -155,6 +155,15 @@ class Hosted:
     def _on_core(self, core: Core) -> None:
         core.settle_send = self._settle_send
         core.copies = lambda: len(self.member.record.members)
+        core.holders = self._holders
+
+    def _holders(self) -> dict[str, tuple[int, bool]]:
+        """How far each copy is on stable storage, and whether what is confirmed waits for it."""
+        member = self.member
+        if member.leading is None:
+            return {}
+        match, members = {**member.leading.match, member.store: member.log.durable}, member.record.members
+        return {node_of(store): (upto, store in members) for store, upto in match.items()}
 
     def _reserve(self) -> int | None:
         """The oldest record that a backup which is only a little behind still has to get."""

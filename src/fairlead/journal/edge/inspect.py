@@ -25,7 +25,7 @@ from fairlead.journal.recovery import Judged
 def check(directory: Path) -> Iterator[dict[str, Any]]:
     """Read every byte: findings with `level` "damage", "torn" or "info", the last one a summary."""
     directory = folder_of(directory)
-    store_id = _store_id(directory)
+    store_id = store_id_of(directory)
     in_use = is_in_use(directory)
     gone = identity.read_retired(directory)
     if gone is None:
@@ -70,7 +70,7 @@ def dump(directory: Path, names: dict[int, str] | None = None) -> Iterator[dict[
         yield from _set_aside(directory, names or {})
         return
     directory = folder_of(directory)
-    store_id = _store_id(directory)
+    store_id = store_id_of(directory)
     gone = identity.read_retired(directory) or Ranges()
     for segment in survey(directory, store_id, gone).segments:
         try:
@@ -145,7 +145,7 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def _store_id(directory: Path) -> bytes:
+def store_id_of(directory: Path) -> bytes:
     store_id = identity.read_identity(directory)
     if store_id is None:
         store_id = identity.id_from_segments(directory)
