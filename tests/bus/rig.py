@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fairlead.bus.config import BusAddress, BusConfig
+from fairlead.bus.config import BusAddress, BusConfig, TlsFiles
 from fairlead.bus.edge.opening import open_bus
 from fairlead.bus.edge.streams import StreamBus
+from tests.authority import Authority
 
 STARTS = itertools.count(1)
 GROUPS = itertools.count(1)
@@ -54,11 +55,13 @@ class Town:
     """Makes nodes and turns them. Frozen ones are not turned."""
 
     def __init__(self, carrier: str = "tcp", **more: Any) -> None:
-        self.carrier, self.more = carrier, {"detection_s": 1.0, **more}
+        self.is_secure = carrier == "tls"  # tcp, with a certificate for each node
+        self.carrier, self.more = "tcp" if self.is_secure else carrier, {"detection_s": 1.0, **more}
         self.stations: dict[str, Station] = {}
         self.frozen: set[str] = set()
         self.log: list[str] = []
         self.directory = tempfile.TemporaryDirectory(prefix="bus")
+        self.authority = Authority(Path(self.directory.name)) if self.is_secure else None
         self.base: dict[str, int] = {}
         self.group = f"239.255.74.{next(GROUPS) % 250 + 1}:{free_port(socket.SOCK_DGRAM)}"
 
@@ -88,9 +91,16 @@ class Town:
             **self.more,
             **more,
         }
+        if self.is_secure and "tls" not in values:
+            values["tls"] = self.certificate_of(name)
         config = BusConfig(**values)
         station = self.stations[name] = Station(open_bus(config), config)
         return station
+
+    def certificate_of(self, name: str, **more: Any) -> TlsFiles:
+        assert self.authority is not None
+        pair = self.authority.sign(name, **more)
+        return TlsFiles(str(pair.certificate), str(pair.key), str(self.authority.ca))
 
     def group_of(self, bus: str) -> str:
         if self.carrier != "udp":

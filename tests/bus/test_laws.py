@@ -13,7 +13,7 @@ from fairlead.bus.edge import announce_death, read_peers
 from fairlead.bus.faults import FaultSwitch
 from tests.bus.rig import Station, Town
 
-CARRIERS = ("tcp", "local", "udp")
+CARRIERS = ("tcp", "tls", "local", "udp")
 SECRET = b"a secret of this cluster only, 32"
 
 

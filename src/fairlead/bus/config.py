@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.bus.faults import FaultSwitch
 from fairlead.errors import ConfigError
@@ -30,6 +30,14 @@ class BusAddress:
     interface: str = ""  # of the multicast group; the listening host unless said
 
 
+class TlsFiles(NamedTuple):
+    """Certificate and key of this node (PEM), and who may sign those of others."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
 @dataclass(frozen=True, slots=True)
 class BusConfig:
     """A node's attachment to its buses. `start` must grow with each life of the node: the time in ns does."""
@@ -41,6 +49,7 @@ class BusConfig:
     buses: list[BusAddress]
     seeds: Mapping[str, list[str]] = field(default_factory=dict)
     secret: bytes | None = None
+    tls: TlsFiles | None = None  # of the carrier `tcp`
     detection_s: float = 3.0
     faults: FaultSwitch | None = None
     tag: Mapping[str, Any] = field(default_factory=dict)
@@ -61,6 +70,8 @@ class BusConfig:
             raise ConfigError(f"node {self.node} is on no bus: name at least one")
         if len({bus.name for bus in self.buses}) != len(self.buses):
             raise ConfigError(f"node {self.node} is on the same bus twice")
+        if self.carrier == "udp" and self.tls is not None:
+            raise ConfigError("multicast is not encrypted: with certificates for nodes the carrier is tcp")
         if self.carrier == "local":
             return
         for bus in self.buses:

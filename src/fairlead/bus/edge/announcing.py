@@ -15,6 +15,7 @@ from pathlib import Path
 from fairlead.bus import frames, records
 from fairlead.bus.config import BusConfig
 from fairlead.bus.edge import sockets
+from fairlead.bus.edge.secure import SecureWire, Tls
 from fairlead.bus.edge.wire import Wire
 from fairlead.bus.frames import Malformed
 from fairlead.bus.handshake import Handshake, Hello
@@ -43,7 +44,7 @@ def announce_death(
             with contextlib.suppress(OSError, ConfigError):
                 sock, problem = sockets.call(address)
                 if problem in (0, errno.EINPROGRESS):
-                    call = _Call(Wire(sock, bus, address, _handshake(config, bus), 0.0), death)
+                    call = _Call(_wire(config, sock, bus, address), death)
                     calls[sock.fileno()] = call
                 else:
                     sock.close()
@@ -62,10 +63,17 @@ def announce_death(
                 call.wire.close()
                 del calls[fd]
             else:
-                poll.modify(fd, select.POLLIN | (select.POLLOUT if call.wire.queue else 0))
+                poll.modify(fd, select.POLLIN | (select.POLLOUT if call.wire.wants_write else 0))
     for call in calls.values():
         call.wire.close()
     return heard
+
+
+def _wire(config: BusConfig, sock: socket.socket, bus: str, address: str) -> Wire:
+    handshake = _handshake(config, bus)
+    if config.tls is None or config.carrier == "local":
+        return Wire(sock, bus, address, handshake, 0.0)
+    return SecureWire(sock, bus, address, handshake, 0.0, Tls(config.tls))
 
 
 def _handshake(config: BusConfig, bus: str) -> Handshake:
@@ -90,7 +98,8 @@ class _Call:
                 return
             self.wire.connecting = False
             if mask & ~select.POLLOUT:
-                self._read()
+                with contextlib.suppress(BlockingIOError, InterruptedError):
+                    self._read()
             self.wire.write()
         except (BlockingIOError, InterruptedError):
             return

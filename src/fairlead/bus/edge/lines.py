@@ -14,6 +14,7 @@ from fairlead.bus.config import BusConfig
 from fairlead.bus.dialling import AddressBook
 from fairlead.bus.edge import sockets
 from fairlead.bus.edge.outflow import Outflow
+from fairlead.bus.edge.secure import SecureWire, Tls
 from fairlead.bus.edge.wire import Wire
 from fairlead.bus.faults import Lots
 from fairlead.bus.frames import Malformed
@@ -46,6 +47,7 @@ class Lines:
         self.out = Outflow(config, self.epoll, self.wires, self.figures)
         self.now_s = 0.0
         self.on_discard: Callable[[Wire], None] = lambda wire: None
+        self._tls = Tls(config.tls) if config.tls is not None and config.carrier != "local" else None
         self._members = membership
         self._take = take
         self._greeted = greeted
@@ -190,7 +192,10 @@ class Lines:
             sealed=self.config.secret is not None,
         )
         handshake = Handshake(mine, self.config.secret, dialled=bool(address))
-        wire = Wire(sock, bus, address, handshake, self.now_s)
+        if self._tls is None:
+            wire = Wire(sock, bus, address, handshake, self.now_s)
+        else:
+            wire = SecureWire(sock, bus, address, handshake, self.now_s, self._tls)
         self.wires[wire.fd] = wire
         wire.events = select.EPOLLIN | (select.EPOLLOUT if address else 0)
         self.epoll.register(wire.fd, wire.events)
@@ -224,6 +229,8 @@ class Lines:
         wire.greeted()
         hello = wire.hello
         assert hello is not None
+        if hello.role != "tap" and not wire.vouches(hello.node):
+            raise Malformed(f"its certificate is not that of node {hello.node}")
         book = self._books[wire.bus]
         address = sockets.reachable(hello.address, wire.socket) if hello.address else ""
         if self._cut(wire):
@@ -280,15 +287,25 @@ class Lines:
             self.out.write(wire)
 
     def _read(self, wire: Wire) -> None:
+        while self._read_once(wire) and wire.has_more and not wire.is_closed:
+            pass
+
+    def _read_once(self, wire: Wire) -> bool:
+        """False: nothing was there."""
         try:
             count = wire.read()
         except (BlockingIOError, InterruptedError):
-            return
+            if wire.wants_write and not wire.connecting:  # TLS answers by itself
+                self.out.write(wire)
+            return False
+        except Malformed as error:
+            self.refuse(wire, str(error))
+            return False
         except OSError:
             count = 0
         if not count:
             self.lose(wire, End.RESET)
-            return
+            return False
         wire.heard_s = self.now_s
         self.figures["bytes_in"] += count
         try:
@@ -297,7 +314,7 @@ class Lines:
             while not wire.is_closed and wire.handshake is None:
                 body = wire.block()
                 if body is None:
-                    return
+                    break
                 self.figures["blocks_in"] += 1
                 self._take(wire, body)
         except Malformed as error:
@@ -305,6 +322,7 @@ class Lines:
         except BaseException:
             self.lose(wire, End.RESET)  # a handler failed, and the rest of the block with it
             raise
+        return True
 
     def put(self, wire: Wire, pieces: list[bytes], size: int) -> None:
         """A frame, to go with the next flush, or earlier if there is much of it."""

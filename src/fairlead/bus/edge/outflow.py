@@ -69,7 +69,7 @@ class Outflow:
         self._interest(wire)
 
     def _interest(self, wire: Wire) -> None:
-        events = select.EPOLLIN | (select.EPOLLOUT if wire.queue or wire.connecting else 0)
+        events = select.EPOLLIN | (select.EPOLLOUT if wire.wants_write or wire.connecting else 0)
         faults = self._config.faults
         if faults is not None and wire.is_up and faults.is_cut(wire.node, self._config.node, wire.bus):
             events = 0

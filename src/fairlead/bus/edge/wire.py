@@ -57,6 +57,20 @@ class Wire:
         return self.hello.node if self.hello else ""
 
     @property
+    def wants_write(self) -> bool:
+        """Is there anything the network could take now?"""
+        return bool(self.queue)
+
+    @property
+    def has_more(self) -> bool:
+        """Is there something to read that the network will not tell us of again?"""
+        return False
+
+    def vouches(self, node: str) -> bool:
+        """May the other end call itself so? Here the secret alone says who belongs to the cluster."""
+        return True
+
+    @property
     def backlog(self) -> int:
         return self.pending_bytes + self.queue_bytes + self.held_bytes
 

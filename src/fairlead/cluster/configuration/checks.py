@@ -96,10 +96,22 @@ def check_node(node: NodeConfig, cluster: ClusterConfig, settings: ClusterSettin
             f"settings.toml names {node.name} as a member of {', '.join(more)}, but node.toml only allows "
             f"{', '.join(node.groups)}; add it to `groups` there, or leave that out"
         )
+    _check_tls(node, cluster)
     if not node.secret_file and (exposed := exposed_addresses(node, cluster)):
         raise ConfigError(
             f"on {', '.join(exposed)} anybody on the network could join the cluster; write a secret into a file "
             "(`fairlead node secret FILE`), copy it to all nodes and name it as secret_file in node.toml"
+        )
+
+
+def _check_tls(node: NodeConfig, cluster: ClusterConfig) -> None:
+    files = {key: getattr(node, key) for key in ("tls_certificate", "tls_key", "tls_ca")}
+    if any(files.values()) and not all(files.values()):
+        missing = next(key for key, file in files.items() if not file)
+        raise ConfigError(f"node.toml: certificates of nodes need all of {', '.join(files)}; {missing} is not set")
+    if node.tls_certificate and cluster.carrier == "udp":
+        raise ConfigError(
+            "node.toml: multicast is not encrypted; with tls_certificate the carrier in cluster.toml is tcp"
         )
 
 

@@ -23,6 +23,7 @@ from fairlead.runtime.settings import (
     Security,
     Server,
     Store,
+    Tokens,
     Tunnel,
 )
 
@@ -221,6 +222,15 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "this host."
         ),
     ] = ""
+    tls_certificate: Annotated[
+        str,
+        Meta(
+            description="Certificate of this node (PEM): its name there is the node's, as common name or as DNS name. "
+            "With it all lines of the tcp carrier are encrypted, and others are not spoken with. For all nodes or none."
+        ),
+    ] = ""
+    tls_key: Annotated[str, Meta(description="Private key of that certificate (PEM), without a passphrase.")] = ""
+    tls_ca: Annotated[str, Meta(description="Certificates (PEM) of those who may sign those of nodes.")] = ""
     faults: Annotated[
         bool, Meta(description="For tests of the cluster itself: lets `fairlead cluster fault` disturb the bus.")
     ] = False
@@ -230,6 +240,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: Annotated[Store, Meta(description="Of a `cm`: the section [store].")] = Store()
     requests: Annotated[Requests, Meta(description="Of a `cm`: the section [requests].")] = Requests()
     security: Annotated[Security, Meta(description="Of a `cm`: the section [security].")] = Security()
+    tokens: Annotated[Tokens, Meta(description="Of a `cm`: the section [tokens].")] = Tokens()
     links: Annotated[
         Links,
         Meta(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlead.bus.config import BusAddress, BusConfig, Log, no_log, split_address
+from fairlead.bus.config import BusAddress, BusConfig, Log, TlsFiles, no_log, split_address
 from fairlead.bus.faults import FaultSwitch
 from fairlead.cluster.configuration.types import ClusterConfig, ClusterSettings, NodeConfig, electorate
 from fairlead.cluster.replication.record import ControlRecord
@@ -90,6 +90,7 @@ class Plan:
             buses=addresses,
             seeds=node.seeds,
             secret=Path(node.secret_file).read_bytes().strip() if node.secret_file else None,
+            tls=TlsFiles(node.tls_certificate, node.tls_key, node.tls_ca) if node.tls_certificate else None,
             detection_s=cluster.detection_s,
             faults=FaultSwitch() if node.faults else None,
             tag=tag or {},

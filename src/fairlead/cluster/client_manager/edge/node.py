@@ -23,6 +23,7 @@ def server_config(node: NodeConfig, settings: ClusterSettings) -> Config:
         requests=node.requests,
         messages=settings.messages,
         security=node.security,
+        tokens=node.tokens,
         log=node.log,
         links=node.links,
         tunnel=node.tunnel,

@@ -63,6 +63,9 @@ class NodeFiles:
         changes: dict[str, Any] = {"data": str(here / Path(node.data).expanduser())}
         if node.secret_file:
             changes["secret_file"] = str(here / Path(node.secret_file).expanduser())
+        for key in ("tls_certificate", "tls_key", "tls_ca"):
+            if file := getattr(node, key):
+                changes[key] = str(here / Path(file).expanduser())
         if self.cluster.carrier == "local":
             changes["buses"] = {name: str(here / Path(path).expanduser()) for name, path in node.buses.items()}
         return msgspec.structs.replace(node, **changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from fairlead.bus.config import BusAddress, BusConfig
+from fairlead.bus.config import BusAddress, BusConfig, TlsFiles
 from fairlead.cluster.configuration.checks import host_of
 from fairlead.cluster.configuration.edge.files import NodeFiles
 
@@ -28,6 +28,7 @@ def tap_config(files: NodeFiles) -> BusConfig:
         buses=buses,
         seeds=seeds,
         secret=files.secret,
+        tls=TlsFiles(node.tls_certificate, node.tls_key, node.tls_ca) if node.tls_certificate else None,
         detection_s=cluster.detection_s,
         tag={"kind": "tap"},
         role="tap",
