@@ -292,7 +292,10 @@ def test_links_over_tls_with_a_secret_or_with_certificates_on_both_sides(tmp_pat
             assert not gateway.station.status().links
             await nameless.close()
             trusting.load_cert_chain(pem)
-            broker = await Broker.linked(gateway, tls=trusting)
+            other = await Broker.dial(gateway.link_port, "b2", tls=trusting)  # a certificate has a name
+            await until(lambda: other.is_cut)
+            await other.close()
+            broker = await Broker.linked(gateway, "localhost", tls=trusting)
             await broker.close()
 
     asyncio.run(test())

@@ -215,6 +215,13 @@ def _check_tls(config: Config) -> None:
         file = getattr(security, key)
         if file and not Path(file).expanduser().is_file():
             raise ConfigError(f"[security] {key}: there is no file {file}")
+    links = config.links
+    for key in ("tls_ca", "tls_certificate", "tls_key"):
+        if (file := getattr(links, key)) and not Path(file).expanduser().is_file():
+            raise ConfigError(f"[links] {key}: there is no file {file}")
+    if bool(links.tls_certificate) != bool(links.tls_key):
+        missing = "tls_key" if links.tls_certificate else "tls_certificate"
+        raise ConfigError(f"a certificate for links needs its key: [links] {missing} is not set")
     if security.client_certificates != "off" and not (security.tls_client_ca and security.tls_certificate):
         missing = "tls_client_ca" if security.tls_certificate else "tls_certificate"
         raise ConfigError(f"[security] client_certificates = {security.client_certificates!r} needs {missing}")
@@ -265,12 +272,17 @@ def _check_tunnel(config: Config) -> None:
     tunnel = config.tunnel
     if (tunnel.gateways or tunnel.link_listen) and not tunnel.enabled:
         raise ConfigError("[tunnel] gateways and link_listen need [tunnel] enabled = true")
-    for key in ("link_secret_file", "gateway_ca"):
+    for key in ("link_secret_file", "gateway_ca", "link_ca", "link_certificate", "link_key"):
         file = getattr(tunnel, key)
         if file and not Path(file).expanduser().is_file():
             raise ConfigError(f"[tunnel] {key}: there is no file {file}")
     if (file := tunnel.link_secret_file) and Path(file).expanduser().stat().st_mode & 0o077:
         raise ConfigError(f"[tunnel] link_secret_file: others on this host can open it; run `chmod 600 {file}`")
+    if bool(tunnel.link_certificate) != bool(tunnel.link_key):
+        missing = "link_key" if tunnel.link_certificate else "link_certificate"
+        raise ConfigError(f"a certificate for links needs its key: [tunnel] {missing} is not set")
+    if tunnel.link_ca and not config.security.tls_certificate:
+        raise ConfigError("[tunnel] link_ca asks brokers for certificates, over TLS: set [security] tls_certificate")
     for gateway in tunnel.gateways:
         address = parse_listen(gateway)
         if not isinstance(address, TcpAddress) or not address.host or not address.port:
@@ -290,7 +302,7 @@ def _check_tunnel(config: Config) -> None:
             f"links on {link} could be read by others: set [security] tls_certificate and tls_key, or listen on "
             "127.0.0.1"
         )
-    if not tunnel.link_secret_file:
+    if not tunnel.link_secret_file and not tunnel.link_ca:
         raise ConfigError(
             f"anybody who reaches {link} could pretend to be a broker: make a secret with `fairlead node secret FILE`, "
             "set [tunnel] link_secret_file to it, and give it to the brokers too"

@@ -553,6 +553,13 @@ class Links(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "where users have passwords."
         ),
     ] = ""
+    tls_ca: Annotated[
+        str, Meta(description="Certificates (PEM) to trust for fairleads:// parents; empty: whom the system trusts.")
+    ] = ""
+    tls_certificate: Annotated[
+        str, Meta(description="Certificate (PEM) the bridge shows to servers over TLS that ask for one.")
+    ] = ""
+    tls_key: Annotated[str, Meta(description="Private key of that certificate (PEM), without a passphrase.")] = ""
     queue_bytes: Annotated[
         int,
         Meta(
@@ -600,7 +607,7 @@ class Tunnel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="HOST:PORT on which brokers elsewhere may link to this server's gateway (port 7401 by custom); "
-            "empty: none. Beyond this host it needs a certificate and `link_secret_file`."
+            "empty: none. Beyond this host it needs a certificate, and `link_secret_file` or `link_ca`."
         ),
     ] = ""
     link_secret_file: Annotated[
@@ -610,6 +617,17 @@ class Tunnel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "`fairlead node secret FILE` and give it to both."
         ),
     ] = ""
+    link_ca: Annotated[
+        str,
+        Meta(
+            description="Certificates (PEM) of those who may sign certificates of brokers: one that links here must "
+            "show one with its server id (`name`) as common name or DNS name. May stand in for `link_secret_file`."
+        ),
+    ] = ""
+    link_certificate: Annotated[
+        str, Meta(description="Certificate (PEM) this server shows to gateways elsewhere that ask for one.")
+    ] = ""
+    link_key: Annotated[str, Meta(description="Private key of that certificate (PEM), without a passphrase.")] = ""
     gateways: Annotated[
         list[str],
         Meta(

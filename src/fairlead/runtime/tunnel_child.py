@@ -52,7 +52,7 @@ def run_gateway(line: Line, start: Start) -> int:
     from fairlead.tunnel.edge.gateway.serve import GatewayServer, serve
 
     def on_ready(server: GatewayServer) -> None:
-        line.begin(lambda: {"connections": len(server.server_state.connections)})
+        line.begin(lambda: {"connections": len(server.server_state.connections)}, server.renew)
 
     with socket.socket(fileno=os.dup(start.fds[INTAKE])) as intake:
         link = socket.socket(fileno=os.dup(start.fds[LINK]))
@@ -77,6 +77,7 @@ def gateway_settings(start: Start) -> GatewaySettings:
         link_listen=tunnel.link_listen,
         certificate=security.tls_certificate,
         key=security.tls_key,
+        link_ca=str(Path(tunnel.link_ca).expanduser()) if tunnel.link_ca else "",
         secret_file=tunnel.link_secret_file,
         servers=(tunnel.name,),
         allow_v1=tunnel.allow_v1,
@@ -105,6 +106,8 @@ def broker_settings(start: Start, run_dir: str) -> BrokerSettings:
         secret_file=str(Path(tunnel.link_secret_file).expanduser()) if tunnel.link_secret_file else "",
         tls=True,
         ca_file=str(Path(tunnel.gateway_ca).expanduser()) if tunnel.gateway_ca else "",
+        certificate_file=str(Path(tunnel.link_certificate).expanduser()) if tunnel.link_certificate else "",
+        key_file=str(Path(tunnel.link_key).expanduser()) if tunnel.link_key else "",
         status_socket=f"{run_dir}/{STATUS_NAME}",
         tunnels_max=tunnel.tunnels,
         inactivity_s=tunnel.inactivity_s,
@@ -124,12 +127,14 @@ class Line:
         self._control = control
         self._lock = threading.Lock()
         self._counts: Callable[[], Counts] = dict
+        self._reload: Callable[[], None] = lambda: None
         self._told: Counts = {}
         threading.Thread(target=self._run, name="supervisor", daemon=True).start()
 
-    def begin(self, counts: Callable[[], Counts]) -> None:
-        """The program serves from now on; `counts` is asked now and then, by another thread than its own."""
-        self._counts = counts
+    def begin(self, counts: Callable[[], Counts], reload: Callable[[], None] = lambda: None) -> None:
+        """The program serves from now on; `counts` is asked now and then, by another thread than its own, and `reload`
+        is told from there."""
+        self._counts, self._reload = counts, reload
         self.send("ready")
 
     def send(self, event: str, **facts: Any) -> None:
@@ -159,6 +164,8 @@ class Line:
                 self._told = {}
         if any(command.name == "stop" for command in commands):
             os.kill(os.getpid(), signal.SIGTERM)
+        if any(command.name == "reload" for command in commands):
+            self._reload()
         counts = self._told
         with contextlib.suppress(RuntimeError):  # it changed while it was counted: next time
             counts = self._counts()

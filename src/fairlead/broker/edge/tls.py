@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from fairlead.security.certificates import expires_s
 READ_BYTES = 65536
 ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")  # in the reasons of OpenSSL
 
+_made: weakref.WeakKeyDictionary[ssl.SSLContext, tuple[str, str]] = weakref.WeakKeyDictionary()
+
 
 def make_context(certificate: str, key: str) -> ssl.SSLContext:
     """What the server presents; TLS 1.2 or newer."""
@@ -23,7 +26,15 @@ def make_context(certificate: str, key: str) -> ssl.SSLContext:
         context.load_cert_chain(Path(certificate).expanduser(), Path(key).expanduser())
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"The TLS certificate {certificate} and key {key} cannot be used: {error}") from None
+    _made[context] = certificate, key
     return context
+
+
+def renew_contexts() -> None:
+    """Have every context of this process present what its files hold by now; ConfigError leaves them as they are."""
+    for context, (certificate, key) in list(_made.items()):
+        make_context(certificate, key)
+        context.load_cert_chain(Path(certificate).expanduser(), Path(key).expanduser())
 
 
 def ask_for_certificates(context: ssl.SSLContext, ca: str, crl: str = "", *, require: bool = False) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from fairlead.client.aio.access import Access, Shown
 from fairlead.client.aio.carrier import Carrier
 from fairlead.client.target import parse
 from fairlead.errors import ConfigError, FairleadError
@@ -82,9 +83,16 @@ class BridgeProcess:
             hold_s=settings.hold_s,
             log=control.log,
         )
+        self._shown: Shown = {
+            "certificate": settings.tls_certificate or None,
+            "key": settings.tls_key or None,
+            "ca": settings.tls_ca or None,
+        }
         self._carriers: dict[End, Carrier] = {}
         name = lasting_name(Path(start.config.server.data).expanduser() / NAME_FILE) if settings.durable else ""
-        self._durable = [DurableLink(name, urls[0], url, settings.durable, control.log) for url in settings.parents]
+        self._durable = [
+            DurableLink(name, urls[0], url, settings.durable, control.log, self._shown) for url in settings.parents
+        ]
         if not settings.durable:
             self._durable = []
         self._refreshing: asyncio.TimerHandle | None = None
@@ -128,8 +136,9 @@ class BridgeProcess:
     async def _serve(self, end: End) -> None:
         target = parse(end.url)
         session = self._bridge.session(end, target.user, target.password, f"fairlead-bridge {VERSION}")
-        tls = ssl.create_default_context() if target.tls else None
-        carrier = Carrier(session, target, tls, connect_timeout_s=5, reconnect_limit_s=FOR_EVER_S)
+        access = Access(**self._shown) if target.tls else None
+        tls = (access.tls or ssl.create_default_context()) if access is not None else None
+        carrier = Carrier(session, target, tls, connect_timeout_s=5, reconnect_limit_s=FOR_EVER_S, access=access)
         written = asyncio.Event()
         self._carriers[end] = carrier
         mailboxes: set[Any] = carrier.mailboxes

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 import fairlead
+from fairlead.client.aio.access import Shown
 from fairlead.client.aio.delivery import Delivery
+from fairlead.client.target import parse
 from fairlead.errors import FairleadError
 from fairlead.sites.trail import Trail, Way
 
@@ -27,12 +29,15 @@ Log = Callable[[str, str], None]
 class DurableLink:
     """Both directions between two servers, for some patterns of topics."""
 
-    def __init__(self, bridge: str, own: str, parent: str, patterns: list[str], log: Log) -> None:
+    def __init__(
+        self, bridge: str, own: str, parent: str, patterns: list[str], log: Log, shown: Shown | None = None
+    ) -> None:
         self.carried = 0
         self._bridge = bridge  # its name, which stays the same when the server is started again
         self._urls = own, parent
         self._patterns = patterns
         self._log = log
+        self._shown: Shown = shown or {}
 
     async def run(self) -> None:
         """For ever."""
@@ -60,8 +65,14 @@ class DurableLink:
             await asyncio.sleep(pause_s * (0.5 + random.random()))
 
     def _connect(self, url: str) -> fairlead.Connection:
+        shown: Shown = self._shown if parse(url).tls else {}
         return fairlead.connect(
-            url, type="fairlead.durable-link", name=self._bridge, reconnect_limit_s=FOR_EVER_S, connect_timeout_s=5
+            url,
+            type="fairlead.durable-link",
+            name=self._bridge,
+            reconnect_limit_s=FOR_EVER_S,
+            connect_timeout_s=5,
+            **shown,
         )
 
     async def _carry(self, here: fairlead.Connection, there: fairlead.Connection, pattern: str, way: Way) -> None:

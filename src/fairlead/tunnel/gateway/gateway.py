@@ -80,9 +80,9 @@ class Gateway:
 
     # -- links --------------------------------------------------------------------------------------------------------
 
-    def link(self, key: int, now_s: float) -> None:
-        """Somebody dialled."""
-        self._links.link(key, now_s)
+    def link(self, key: int, now_s: float, names: frozenset[str] | None = None) -> None:
+        """Somebody dialled; `names` are those its certificate vouches for, where one is asked for."""
+        self._links.link(key, now_s, names)
 
     def on_link(self, key: int, packets: list[Packet], now_s: float) -> None:
         self._links.on_link(key, packets, now_s)

@@ -24,6 +24,7 @@ KINDS = frozenset(Kind)
 TELL_AGAIN_S = 5.0
 """A broker that goes on sending for an ended tunnel is told so often."""
 ROUNDING_S = 1e-3
+OTHER_NAME = "the certificate of this broker is not that of the server it speaks for"
 WRONG_SECRET = "the link secret is not the one of this gateway"
 
 
@@ -35,6 +36,8 @@ class Link:
     version: int = 2
     server: Server | None = None
     """None: it has not said who it is."""
+    names: frozenset[str] | None = None
+    """Which it may say, by its certificate; None: any."""
 
 
 class Links:
@@ -46,8 +49,8 @@ class Links:
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
-    def link(self, key: int, now_s: float) -> None:
-        link = self._links[key] = Link(key, now_s, now_s)
+    def link(self, key: int, now_s: float, names: frozenset[str] | None = None) -> None:
+        link = self._links[key] = Link(key, now_s, now_s, names=names)
         if len(self._links) > self._limits.links_max:
             self._refuse(link, "this gateway has as many links as it may")
             return
@@ -136,6 +139,9 @@ class Links:
             said = LinkInit.decode(first.payload, first.version)
         except RemoteProtocolError as error:
             self._refuse(link, error.text, AbortCode.PROTOCOL)
+            return False
+        if link.names is not None and said.server not in link.names:
+            self._refuse(link, OTHER_NAME)
             return False
         if why := self._why_not(said, first.version, now_s):
             self._refuse(link, why)

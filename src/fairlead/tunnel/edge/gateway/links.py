@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
-from fairlead.broker.edge.tls import make_context
+from fairlead.broker.edge.tls import ask_for_certificates, make_context
 from fairlead.errors import ConfigError
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
+from fairlead.security.certificates import names_in
 from fairlead.tunnel.edge.gateway.settings import GatewaySettings
 from fairlead.tunnel.edge.widths import widen
 from fairlead.tunnel.link_init import LINK_PAYLOAD_MAX
@@ -48,6 +49,8 @@ class Link(asyncio.Protocol):
         """It has said who it is; its first packet may be larger than others."""
         self.dropped = 0
         self.peer = ""
+        self.names: frozenset[str] | None = None
+        """Those its certificate vouches for; None: it was not asked for one."""
         self._owner = owner
         self._in = bytearray()
         self._need = HEADER.size
@@ -62,6 +65,8 @@ class Link(asyncio.Protocol):
         widen(transport)
         # What waits is counted here, so the transport need not say when it has had enough.
         self.peer = address_text(transport.get_extra_info("peername"))
+        if shown := transport.get_extra_info("peercert"):
+            self.names = frozenset((*names_in(shown, "cn"), *names_in(shown, "san-dns")))
         if not self._owner.link_made(self):
             self._transport.abort()
 
@@ -156,16 +161,12 @@ async def listen_for_links(
 
 
 def link_context(settings: GatewaySettings) -> ssl.SSLContext | None:
-    """TLS as brokers see it; with `link_ca` they must show a certificate too."""
+    """TLS as brokers see it; with `link_ca` each must show a certificate with the name of its server."""
     if not settings.certificate:
         return None
     context = make_context(settings.certificate, settings.key)
     if settings.link_ca:
-        try:
-            context.load_verify_locations(settings.link_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"The certificates of {settings.link_ca} cannot be used: {error}") from None
-        context.verify_mode = ssl.CERT_REQUIRED
+        ask_for_certificates(context, settings.link_ca, require=True)
     return context
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from fairlead.broker.edge.tls import make_context
+from fairlead.broker.edge.tls import make_context, renew_contexts
 from fairlead.errors import ConfigError
 from fairlead.runtime.addresses import TcpAddress, UnixAddress, parse_listen
 from fairlead.tunnel.edge.gateway.app import GatewayApp, gateway_app
@@ -44,11 +44,24 @@ class GatewayServer(uvicorn.Server):
         self.ready: Callable[[GatewayServer], None] = lambda _: None
         self.urls: list[str] = []
         self._handed_in = intake
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._intake: Intake | None = None
         self._context = client_context(settings)
         super().__init__(config_for(settings, self.gateway, self._context))
 
+    def renew(self) -> None:
+        """Present what the files of the certificate hold by now; may be told from another thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        try:
+            renew_contexts()
+        except ConfigError as error:
+            log.error("certificates were not read again: %s", error)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await self.gateway.start()  # before the lifespan does, so that what cannot work is said by a ConfigError
         try:
             listeners = sockets if sockets is not None else self._listen()

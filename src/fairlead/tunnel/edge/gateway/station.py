@@ -192,7 +192,7 @@ class Station:
             strangers[0].abort()  # the one that has said nothing for longest
         link.key = next(self._keys)
         self._links[link.key] = link
-        self.gateway.link(link.key, self._now_s())
+        self.gateway.link(link.key, self._now_s(), link.names)
         self.settle()
         return True
 
