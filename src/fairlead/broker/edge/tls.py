@@ -47,6 +47,8 @@ def ask_for_certificates(context: ssl.SSLContext, ca: str, crl: str = "", *, req
         _trust(context, crl)
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = ssl.CERT_REQUIRED if require else ssl.CERT_OPTIONAL
+    context.options |= ssl.OP_NO_TICKET  # a session that is taken up again is not checked again
+    context.num_tickets = 0
 
 
 def _trust(context: ssl.SSLContext, file: str) -> None:

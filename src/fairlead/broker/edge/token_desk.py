@@ -82,7 +82,11 @@ class TokenDesk:
         return bool(self._authorities)
 
     def reload(self, authorities: list[Authority]) -> None:
-        """Other keys and terms from now on."""
+        """Other terms from now on, and keys read anew; until they are there the old ones of the same place stay."""
+        known = {authority.source.where: authority.source for authority in self._authorities}
+        for authority in authorities:
+            if (before := known.get(authority.source.where)) is not None:
+                authority.source.take_over(before)
         self._authorities = authorities
         self._begin()
 

@@ -56,6 +56,10 @@ class KeySource:
         """What is relied on at this moment; what came from a file is, until that is another one."""
         return self._keys if not self.is_url or self._now_s() - self._read_s <= self._stale_s else KeySet()
 
+    def take_over(self, before: KeySource) -> None:
+        """Rely on what another one of the same place has read, until this one has."""
+        self._keys, self._read_s = before._keys, before._read_s
+
     def is_old(self) -> bool:
         """Is it time to read them again, and long enough since that was tried?"""
         now_s = self._now_s()
