@@ -34,6 +34,7 @@
     │   ├── UnsupportedVersion   client and server have no protocol version in common
     │   ├── DuplicateInstance    another connection has this type and instance already
     │   ├── TooMany              more subscriptions, registrations or requests than a client may have
+    │   ├── QuotaExceeded        more than this user or its tenant may use; the text says of what
     │   ├── TooLarge             ├── HeaderTooLarge   └── BodyTooLarge
     │   ├── BadTopic             not a topic
     │   ├── BadPattern           not a pattern
@@ -353,6 +354,12 @@ class TooMany(Refused):
     code = "too-many"
 
 
+class QuotaExceeded(Refused):
+    """More than this user, or its tenant, may use of something; what is there stays."""
+
+    code = "quota-exceeded"
+
+
 class TooLarge(Refused):
     """Longer than the server takes; `size` and `limit` in bytes where they are known."""
 
@@ -619,6 +626,10 @@ CODES: dict[str, Entry] = {
     ),
     # About room.
     "too-many": Entry(TooMany, "A client may not have more subscriptions, registrations or open requests than this."),
+    "quota-exceeded": Entry(
+        QuotaExceeded,
+        "The user or its tenant uses all it may, of what the text says; free some, or ask the operator for more.",
+    ),
     "slow-client": Entry(
         SlowClient, "The client did not read what was waiting for it; read faster, or ask for less credit.", closes=True
     ),

@@ -462,8 +462,17 @@ def test_a_held_request_waits_for_a_receiver_over_a_new_router_or_is_given_up(tw
 
 
 class OnlyOwnTopic:
-    def allows(self, user: str, action: str, name: str) -> bool:
-        return name.startswith(user)
+    def allows(self, who: str, action: str, name: str) -> bool:
+        return name.startswith(who)
+
+    def unrestricted(self, who: str, action: str) -> bool:
+        return False
+
+    def filters(self, who: str) -> bool:
+        return False
+
+    def quotas_of(self, who: str) -> list[Any]:
+        return []
 
 
 @requirement("SRV-43")

@@ -108,7 +108,7 @@ class World:
             os.close(fd)
 
     def start_router(self) -> None:
-        follower = Follower(self.segment, self.twin.made_of, restricted=self.rules is not None)
+        follower = Follower(self.segment, self.twin.made_of, rules=self.rules)
         found = follower.catch_up()
         self.routing = follower.routing
         self.decisions = Decisions(self.routing, self.terms, self.rules)

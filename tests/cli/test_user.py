@@ -61,7 +61,11 @@ def test_list_shows_rights_and_no_hashes(path: Path) -> None:
     assert "bob" in shown
     assert "scrypt" not in shown
     report = json.loads(run(path, "list", "--json").output)
-    assert report["users"] == [{"name": "bob"} | dict.fromkeys(ACTIONS) | {"subscribe": ["a"]}]
+    assert report["users"] == [
+        {"name": "bob", "groups": [], "tenant": "", "deny": {}, "quota": {}}
+        | dict.fromkeys(ACTIONS)
+        | {"subscribe": ["a"]}
+    ]
 
 
 def test_clients_without_a_name_have_an_entry_without_a_password(path: Path) -> None:

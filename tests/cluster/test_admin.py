@@ -425,9 +425,11 @@ class TestWho:
 @pytest.mark.requirement("CLU-196")
 def test_events_say_when_where_and_what(manager: Manager) -> None:
     order(manager, "create", destination="q")
-    record = manager.log_records[-1]
+    record, outcome = manager.log_records[-2:]
     assert {"ms", "node", "module", "level", "code", "text", "destination"} <= set(record)
+    assert (outcome["code"], outcome["command"], outcome["outcome"]) == ("admin-outcome", "create", "done")
     kept = order(manager, "browse", destination="_LOG", count=1000, start=0)["messages"]
     replayed = manager.core.find("_LOG").browse(0, 1000, kept=True).messages
     assert not kept  # nobody follows, so nobody has to consume them
-    assert [msgspec.json.decode(seen.body)["code"] for seen in replayed][-1] == "destination-created"
+    codes = [msgspec.json.decode(seen.body)["code"] for seen in replayed]
+    assert codes[-2:] == ["destination-created", "admin-outcome"]

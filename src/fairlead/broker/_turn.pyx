@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 from fairlead.store._store cimport COUNTED, ENTRY, ROUND, Consumer, Producer
 
 from fairlead.broker import records
@@ -96,15 +96,15 @@ cdef class Attachment:
     cdef public uint32_t index
     cdef public long outstanding
     cdef public bint live
-    cdef public str peer, type, instance, org, user
-    cdef public bytes from_pair
+    cdef public str peer, type, instance, org, user, who, tenant
+    cdef public bytes from_pair, prefix
     cdef public dict asked, serving, subscriptions, registrations, may_publish
 
     def __init__(self, uint64_t uid, uint64_t conn, int manager, uint32_t index, str peer):
         self.uid = uid
         self.peer = peer
-        self.type = self.instance = self.org = self.user = ""
-        self.from_pair = b""
+        self.type = self.instance = self.org = self.user = self.who = self.tenant = ""
+        self.from_pair = self.prefix = b""
         self.asked = {}
         self.serving = {}
         self.subscriptions = {}
@@ -139,18 +139,23 @@ cdef class Route:
 
     cdef public list targets
     cdef public object no_local, error
+    cdef public bint is_own
+    cdef public uint16_t strip
+    cdef Attachment allowed_to      # who was found to have the right last: most topics have one sender
     cdef bint simple
     cdef int count
     cdef int managers[MANAGERS_MAX]
     cdef char* packed[MANAGERS_MAX]
     cdef uint64_t sizes[MANAGERS_MAX]
 
-    def __init__(self, list targets, no_local, error=None):
+    def __init__(self, list targets, no_local, error=None, bint is_own=False, uint16_t strip=0):
         cdef int i
         self.targets = targets
         self.no_local = no_local
         self.error = error
-        self.simple = not no_local and error is None
+        self.is_own = is_own
+        self.strip = strip
+        self.simple = not no_local and error is None and not is_own
         self.count = len(targets)
         for i in range(self.count):
             self.managers[i] = targets[i][0]
@@ -448,11 +453,20 @@ cdef class Turn:
         cdef uint64_t handle = (<uint64_t*>(entry + 24))[0]
         cdef uint32_t content = (<uint32_t*>(entry + 40))[0]
         cdef uint64_t size
-        if (self.last_topic is not None and PyBytes_GET_SIZE(self.last_topic) == topic_length
-                and memcmp(PyBytes_AS_STRING(self.last_topic), topic, topic_length) == 0):
+        cdef Py_ssize_t before = PyBytes_GET_SIZE(source.prefix)
+        cdef uint16_t strip = 0
+        if (self.last_topic is not None and PyBytes_GET_SIZE(self.last_topic) == before + topic_length
+                and memcmp(PyBytes_AS_STRING(self.last_topic) + before, topic, topic_length) == 0
+                and (before == 0
+                     or memcmp(PyBytes_AS_STRING(self.last_topic), PyBytes_AS_STRING(source.prefix), before) == 0)):
             route = self.last_route
         else:
-            self.last_topic = PyBytes_FromStringAndSize(topic, topic_length)
+            if before == 0:
+                self.last_topic = PyBytes_FromStringAndSize(topic, topic_length)
+            elif memchr(topic, 0x1F, topic_length) != NULL:
+                return LONG_WAY  # each of several topics needs its prefix
+            else:
+                self.last_topic = self.named(source, topic, topic_length)
             found = PyDict_GetItem(self.routes, self.last_topic)
             if found == NULL:
                 route = self.routing.resolve(self.last_topic)
@@ -461,10 +475,15 @@ cdef class Turn:
             self.last_route = route
         if not route.simple:
             return LONG_WAY
-        if source.may_publish is not None:
+        if source.may_publish is not None and route.allowed_to is not source:
             found = PyDict_GetItem(source.may_publish, self.last_topic)
             if found == NULL or <object>found is not True:
                 return LONG_WAY
+            route.allowed_to = source
+        if route.strip and before == 0:
+            if source.uid != 0:
+                return LONG_WAY  # nobody outside the tenant; the message manager alone names its topics in full
+            strip = route.strip
         self.messages += 1
         if route.count == 0:
             return self.write_delete(manager, handle)
@@ -476,9 +495,17 @@ cdef class Turn:
         for i in range(route.count):
             self.write_delivery(
                 route.managers[i], entry, handle, i, route.count if i == route.count - 1 else 0,
-                route.packed[i], route.sizes[i], 0, source,
+                route.packed[i], route.sizes[i], 0, source, strip,
             )
         return DONE
+
+    cdef bytes named(self, Attachment source, char* topic, uint16_t topic_length):
+        """A topic of a tenant's client as the server keeps it."""
+        cdef Py_ssize_t before = PyBytes_GET_SIZE(source.prefix)
+        cdef bytes name = PyBytes_FromStringAndSize(NULL, before + topic_length)
+        memcpy(PyBytes_AS_STRING(name), PyBytes_AS_STRING(source.prefix), before)
+        memcpy(PyBytes_AS_STRING(name) + before, topic, topic_length)
+        return name
 
     cdef int request(self, int manager, char* entry, char* head, Attachment source) except -1:
         cdef uint16_t topic_length = (<uint16_t*>(head + 6))[0]
@@ -491,9 +518,15 @@ cdef class Turn:
         cdef bytes topic
         if (<uint64_t*>(head + 24))[0] or (<uint8_t*>head)[5] & FLAG_NAMED or correlation >= RID_BASE:
             return LONG_WAY
-        if source.may_publish is not None or len(source.asked) >= 4096 or correlation in source.asked:
+        if len(source.asked) >= 4096 or correlation in source.asked:
             return LONG_WAY
-        topic = PyBytes_FromStringAndSize(head + HEAD, topic_length)
+        topic = self.named(source, head + HEAD, topic_length)
+        if source.may_publish is not None:
+            found = PyDict_GetItem(source.may_publish, topic)
+            if found == NULL or <object>found is not True:
+                return LONG_WAY
+        elif topic_length and head[HEAD] == 0x5F:
+            return LONG_WAY  # one of the server's own names: rules are asked, whoever sends
         found = PyDict_GetItem(self.groups, topic)
         if found == NULL:
             return LONG_WAY
@@ -525,7 +558,7 @@ cdef class Turn:
         words[0], words[1], words[2], words[3], words[4] = rid, source.uid, correlation, receiver.uid, KIND_REQUEST
         self.append_words(RECORD_ASK, words, 5)
         self.write_delivery(
-            receiver.manager, entry, (<uint64_t*>(entry + 24))[0], 0, 1, <char*>&receiver.recipient, 8, rid, source,
+            receiver.manager, entry, (<uint64_t*>(entry + 24))[0], 0, 1, <char*>&receiver.recipient, 8, rid, source, 0,
         )
         return DONE
 
@@ -560,7 +593,7 @@ cdef class Turn:
             requester.asked.pop(ask.correlation, None)
         self.write_delivery(
             requester.manager, entry, (<uint64_t*>(entry + 24))[0], 0, 1, <char*>&requester.recipient, 8,
-            ask.correlation, source,
+            ask.correlation, source, 0,
         )
         return DONE
 
@@ -685,7 +718,7 @@ cdef class Turn:
 
     cdef void write_delivery(
         self, int manager, char* entry, uint64_t handle, int touch, int limit, char* recipients, uint64_t recipients_size,
-        uint64_t correlation, Attachment source,
+        uint64_t correlation, Attachment source, uint16_t strip,
     ) noexcept:
         cdef Producer down = <Producer>self.downs[manager]
         cdef char* head = entry + UP_CONTENT
@@ -693,7 +726,7 @@ cdef class Turn:
         cdef uint32_t body_length = (<uint32_t*>(entry + 36))[0]
         cdef uint16_t topic_length = (<uint16_t*>(head + 6))[0]
         cdef uint32_t pair = <uint32_t>PyBytes_GET_SIZE(source.from_pair)
-        cdef uint64_t size = DOWN_RECIPIENTS + recipients_size + content + pair
+        cdef uint64_t size = DOWN_RECIPIENTS + recipients_size + content + pair - strip
         cdef char* to = down.reserve(size, 0)
         cdef char* new
         (<uint64_t*>(to + 16))[0] = handle
@@ -701,11 +734,15 @@ cdef class Turn:
         (<uint8_t*>to)[25] = limit
         (<uint16_t*>(to + 26))[0] = 0
         (<uint32_t*>(to + 28))[0] = <uint32_t>(recipients_size // 8)
-        (<uint32_t*>(to + 32))[0] = content + pair
+        (<uint32_t*>(to + 32))[0] = content + pair - strip
         (<uint32_t*>(to + 36))[0] = body_length
         memcpy(to + DOWN_RECIPIENTS, recipients, recipients_size)
         new = to + DOWN_RECIPIENTS + recipients_size
-        if pair == 0:
+        if strip:  # the message manager's, which has no pair
+            memcpy(new, head, HEAD)
+            memcpy(new + HEAD, head + HEAD + strip, content - HEAD - strip)
+            (<uint16_t*>(new + 6))[0] = topic_length - strip
+        elif pair == 0:
             memcpy(new, head, content)
         else:
             memcpy(new, head, HEAD + topic_length)
@@ -713,7 +750,7 @@ cdef class Turn:
             memcpy(new + HEAD + topic_length + pair, head + HEAD + topic_length, content - HEAD - topic_length)
             (<uint8_t*>new)[5] |= FLAG_IDENTITY
             (<uint32_t*>(new + 8))[0] += pair
-        (<uint32_t*>new)[0] = content + pair + body_length
+        (<uint32_t*>new)[0] = content + pair - strip + body_length
         (<uint64_t*>(new + 16))[0] = correlation
         (<uint64_t*>(new + 24))[0] = source.uid
         down.commit(to, size, DOWN_DELIVER, COUNTED)

@@ -80,6 +80,14 @@ def full_frame() -> bytes:
     return frame(COMMAND, body=b'{"do":"full"}')
 
 
+def without(whole: bytes, prefix: bytes) -> bytes:
+    """A frame of the message manager for a tenant's client: in its body names are as the client says them."""
+    *_, topic, section, _, _, _ = FIXED.unpack_from(whole)
+    head: int = FIXED.size + topic + section
+    body: bytes = whole[head:].replace(prefix, b"")
+    return (head + len(body)).to_bytes(4, "little") + whole[4:head] + body
+
+
 def room_frame() -> bytes:
     """… and that it does again."""
     return frame(COMMAND, body=b'{"do":"room"}')

@@ -5,8 +5,8 @@ Decisions change nothing: see `decisions.py`, which goes on with their messages.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -19,11 +19,15 @@ from fairlead.broker.parties import Attachment
 from fairlead.broker.routing import NAME_MARK, RID_BASE, Routing
 from fairlead.errors import FairleadError
 from fairlead.security import inside
+from fairlead.security.quotas import Quota
 from fairlead.security.rules import REGISTRAR, STREAMS
+from fairlead.security.spaces import inside as inside_of
+from fairlead.security.spaces import prefix_of
 from fairlead.store import layout
 from fairlead.wire import kinds
 from fairlead.wire.frames import encode_frame
 
+REFUSED_MAX = 256
 ASKS_PER_DECISION = 256  # a lost client with more open requests is cleared up in several decisions
 
 
@@ -49,8 +53,11 @@ class Rules:
 
     OWN: ClassVar = {REGISTRAR: inside.REGISTRAR, STREAMS: inside.STREAMS}
 
-    def allows(self, user: str, action: str, name: str) -> bool:
-        return action != "serve" or self.OWN.get(name, user) == user
+    def allows(self, who: str, action: str, name: str) -> bool:
+        return action != "serve" or self.OWN.get(name, who) == who
+
+    def quotas_of(self, who: str) -> list[tuple[str, Quota]]:
+        return []
 
 
 class Attendance:
@@ -61,6 +68,8 @@ class Attendance:
         self.terms = terms
         self.rules = rules or Rules()
         self.failures: deque[str] = deque(maxlen=10)  # what went wrong in deciding, for the log
+        self.refused: deque[tuple[str, str, str]] = deque(maxlen=REFUSED_MAX)  # user, action, what; for the event log
+        self.exceeded: Counter[tuple[str, str]] = Counter()  # quotas met, by whose and which
         self.full = False  # the routing segment has no room for what stays: nothing is added, all else goes on
 
     # -- connections (docs/protocol.md section 1; SRV-30 to SRV-38)
@@ -80,16 +89,22 @@ class Attendance:
 
     def on_response(self, attachment: Attachment, content: bytes) -> Decision:
         f = msgspec.json.decode(content)
-        name = f"{f['type']}/{f['instance']}"
+        tenant, who = f.get("tenant", ""), f.get("who", f.get("user", ""))
+        name = f"{prefix_of(tenant)}{f['type']}/{f['instance']}"
         resuming = f.get("resume_uid", 0)
         predecessor = self.routing.by_uid.get(resuming)
-        if resuming and (predecessor is None or not predecessor.live or predecessor.user != f.get("user", "")):
+        same = predecessor is not None and (predecessor.user, predecessor.tenant) == (f.get("user", ""), tenant)
+        if resuming and (predecessor is None or not predecessor.live or not same):
             return self._refuse(attachment, "not-allowed", "There is no attachment that this token can resume.")
+        if not resuming and (full := self._over(self.routing.connected, who, "connections")):
+            return self._refuse(attachment, "quota-exceeded", full)
         if not resuming and self.terms.refuse_duplicates and name in self.routing.by_name:
-            return self._refuse(attachment, "duplicate-instance", f"Another client is attached as {name}.")
+            return self._refuse(
+                attachment, "duplicate-instance", f"Another client is attached as {f['type']}/{f['instance']}."
+            )
         facts = {
             "uid": attachment.uid, "type": f["type"], "instance": f["instance"], "org": f.get("org", ""),
-            "user": f.get("user", ""), "chosen": 0, "resuming": resuming,
+            "user": f.get("user", ""), "who": who, "tenant": tenant, "chosen": 0, "resuming": resuming,
         }  # fmt: skip
         welcome = {
             "uid": resuming or attachment.uid, "user": f.get("user", ""), "keep_alive_s": f.get("keep_alive_s", 30),
@@ -98,6 +113,46 @@ class Attendance:
         frame = encode_frame(kinds.KIND_WELCOME, 0, 0, 0, 0, b"", b"", msgspec.json.encode(welcome))
         told = [] if resuming or f["type"] == LINK_TYPE else self.routing.interest.changed([(NAMED, name, 1)])
         return Decision([(records.LIVE, records.payload(facts))], [plain(attachment, frame), *told])
+
+    def _over(self, counted: Counter[str], who: str, kind: str) -> str:
+        """Why there may be no more of this kind for this user or its tenant; empty: there may."""
+        for scope, quota in self.rules.quotas_of(who):
+            most = getattr(quota, kind)
+            if most and counted[scope] >= most:
+                whose = f"The user {scope[1:]}" if scope.startswith("=") else f"The tenant {scope}"
+                self.exceeded[scope, kind] += 1
+                return f"{whose} has the {most} {kind} it may have."
+        return ""
+
+    def on_rules(self) -> Iterator[Decision]:
+        """Other rules are in force: what somebody has and may have no more ends, and they are told."""
+        for source in list(self.routing.by_uid.values()):
+            if not source.live or source.uid in self.routing.interest.links:
+                continue
+            for number, (pattern, _) in list(source.subscriptions.items()):
+                if not self.rules.allows(source.who, "subscribe", pattern):
+                    yield self._withdrawn(source, number, records.UNSUBSCRIBE, SUBSCRIBED, pattern)
+            for number, topic in list(source.registrations.items()):
+                if not self.rules.allows(source.who, "serve", topic):
+                    yield self._withdrawn(source, number, records.UNREGISTER, SERVED, topic)
+
+    def _withdrawn(self, source: Attachment, number: int, kind: int, what: str, key: str) -> Decision:
+        self.refused.append((source.user, "subscribe" if what == SUBSCRIBED else "serve", key))
+        verb = "subscribe to" if what == SUBSCRIBED else "serve"
+        text = f"{source.user or 'An anonymous client'} may not {verb} {self._bare(source, key)} any more."
+        told = [error(source, "not-allowed", text, number=number)]
+        record = records.payload({"uid": source.uid, "number": number})
+        return Decision([(kind, record)], [*told, *self.routing.interest.changed([(what, key, -1)])])
+
+    def _inside(self, source: Attachment, topic: bytes) -> bytes:
+        """A topic, or several, of this client as the server keeps them."""
+        if not source.prefix or not topic:
+            return topic
+        return b"\x1f".join(source.prefix + one for one in topic.split(b"\x1f"))
+
+    def _bare(self, source: Attachment, text: str) -> str:
+        """A text for this client: in it its names are as it says them."""
+        return text.replace(prefix_of(source.tenant), "") if source.tenant else text
 
     def _refuse(self, attachment: Attachment, code: str, text: str) -> Decision:
         """The client is told why, then its connection is closed; its GONE notice clears the rest up."""
@@ -171,13 +226,15 @@ class Attendance:
             return Decision([], [error(source, "bad-request", "This connection is not live.", number=number)])
         try:
             if kind == kinds.KIND_SUBSCRIBE:
-                return self._subscribe(source, number, topic.decode(), bool(flags & kinds.FLAG_NO_LOCAL))
+                pattern = inside_of(source.tenant, topic.decode())
+                return self._subscribe(source, number, pattern, bool(flags & kinds.FLAG_NO_LOCAL))
             if kind == kinds.KIND_REGISTER:
+                topic = self._inside(source, topic)
                 return self._register(source, number, topic.decode(), named=bool(flags & kinds.FLAG_NAMED))
         except UnicodeDecodeError:
             return Decision([], [error(source, "bad-topic", "A topic is UTF-8 text.", number=number)])
         except FairleadError as problem:
-            return Decision([], [error(source, problem.code, str(problem), number=number)])
+            return Decision([], [error(source, problem.code, self._bare(source, str(problem)), number=number)])
         if kind == kinds.KIND_UNSUBSCRIBE:
             dropped = self._drop(source, number, source.subscriptions, records.UNSUBSCRIBE, "subscription")
             return self._wanted_less(source, dropped, SUBSCRIBED, source.subscriptions.get(number, ("", False))[0])
@@ -198,8 +255,10 @@ class Attendance:
         if len(source.subscriptions) >= self.terms.subscriptions_max and not is_link:
             text = f"A client may have {self.terms.subscriptions_max} subscriptions."
             return Decision([], [error(source, "too-many", text, number=number)])
-        if not self.rules.allows(source.user, "subscribe", pattern):
-            return self._not_allowed(source, f"subscribe to {pattern}", number=number)
+        if not self.rules.allows(source.who, "subscribe", pattern):
+            return self._not_allowed(source, "subscribe", f"subscribe to {pattern}", number=number)
+        if full := self._over(self.routing.subscribed, source.who, "subscriptions"):
+            return Decision([], [error(source, "quota-exceeded", full, number=number)])
         if self.full:
             return self._answer_full(source, number)
         facts = {"uid": source.uid, "number": number, "pattern": pattern, "no_local": no_local}
@@ -225,7 +284,7 @@ class Attendance:
     def _register_name(self, source: Attachment, number: int, name: str) -> Decision:
         """A link stands for a client of another server."""
         if source.uid not in self.routing.interest.links:
-            return self._not_allowed(source, "register for the name of another client", number=number)
+            return self._not_allowed(source, "serve", "register for the name of another client", number=number)
         if number in source.registrations:
             return self._answer_bad(source, number, f"Registration number {number} is in use.")
         facts = {"uid": source.uid, "number": number, "topic": NAME_MARK + name}
@@ -241,8 +300,8 @@ class Attendance:
         if len(source.registrations) >= self.terms.registrations_max and not is_link:
             text = f"A client may have {self.terms.registrations_max} registrations."
             return Decision([], [error(source, "too-many", text, number=number)])
-        if not self.rules.allows(source.user, "serve", topic):
-            return self._not_allowed(source, f"serve {topic}", number=number)
+        if not self.rules.allows(source.who, "serve", topic):
+            return self._not_allowed(source, "serve", f"serve {topic}", number=number)
         if self.full:
             return self._answer_full(source, number)
         noted = [(records.REGISTER, records.payload({"uid": source.uid, "number": number, "topic": topic}))]
@@ -287,8 +346,11 @@ class Attendance:
         text = "The server has no room for more subscriptions and registrations."
         return Decision([], [error(source, "unavailable", text, number=number)])
 
-    def _not_allowed(self, source: Attachment, what: str, number: int = 0, correlation: int = 0) -> Decision:
-        text = f"{source.user or 'An anonymous client'} may not {what}."
+    def _not_allowed(
+        self, source: Attachment, action: str, what: str, number: int = 0, correlation: int = 0
+    ) -> Decision:
+        self.refused.append((source.user, action, what))
+        text = self._bare(source, f"{source.user or 'An anonymous client'} may not {what}.")
         return Decision([], [error(source, "not-allowed", text, correlation, number)])
 
     # -- requests that wait for a receiver: no touch until one is known (case l of the ordering table)

@@ -16,6 +16,7 @@ from fairlead.broker.interest import path_of
 from fairlead.broker.parties import Attachment
 from fairlead.broker.routing import RID_BASE, Group, pack_recipients
 from fairlead.errors import FairleadError
+from fairlead.security.spaces import prefix_of
 from fairlead.store import layout
 from fairlead.wire import kinds
 from fairlead.wire.frames import encode_frame
@@ -52,26 +53,30 @@ class Decisions(Attendance):
         return self._give_up(message, "bad-request", f"Kind {kind} is no message.", correlation)
 
     def _may_publish(self, source: Attachment, topic: bytes) -> bool:
-        if source.may_publish is None:
+        """The topic is as the server keeps it. Answers are remembered where the compiled loop looks for them."""
+        if source.uid == 0 or (source.may_publish is None and not topic.startswith(b"_") and b"\x1f_" not in topic):
             return True
-        if source.uid in self.routing.interest.links:
-            names = topic.decode(errors="replace").split("\x1f")
-            return all(self.rules.allows(source.user, "publish", name) for name in names)
-        allowed = source.may_publish.get(topic)
+        cache = None if source.uid in self.routing.interest.links else source.may_publish
+        allowed = None if cache is None else cache.get(topic)
         if allowed is None:
-            if len(source.may_publish) > 4096:
-                source.may_publish.clear()
             names = topic.decode(errors="replace").split("\x1f")
-            allowed = all(self.rules.allows(source.user, "publish", name) for name in names)
-            source.may_publish[topic] = allowed
+            allowed = all(self.rules.allows(source.who, "publish", name) for name in names)
+            if cache is not None:
+                if len(cache) > 4096:
+                    cache.clear()
+                cache[topic] = allowed
         return allowed
 
     def _publish(self, message: Stored, topic: bytes) -> Decision:
+        topic = self._inside(message.source, topic)
         route = self.routing.routes.get(topic) or self.routing.resolve(topic)
         if route.error:
-            return self._give_up(message, *route.error)
+            code, text = route.error
+            return self._give_up(message, code, self._bare(message.source, text))
         if not self._may_publish(message.source, topic):
-            return self._give_up_not_allowed(message, f"publish to {topic.decode()}")
+            return self._give_up_not_allowed(message, "publish", f"publish to {topic.decode()}")
+        if route.strip and not message.source.prefix:
+            message = message.without(route.strip)
         targets = route.targets
         if message.source.uid in route.no_local:
             own = message.source.recipient.to_bytes(8, "little")
@@ -89,11 +94,14 @@ class Decisions(Attendance):
         receiver: Attachment | None
         if peer:
             receiver = self.routing.by_uid.get(peer)
+            if receiver is not None and receiver.tenant != source.tenant:
+                receiver = None  # for this client there is nobody of that number
         elif flags & kinds.FLAG_NAMED:
-            receiver = self._named(message, topic.decode(errors="replace"))
+            receiver = self._named(message, (source.prefix + topic).decode(errors="replace"))
         else:
+            topic = self._inside(source, topic)
             if not self._may_publish(source, topic):
-                return self._give_up_not_allowed(message, "send to this topic", correlation)
+                return self._give_up_not_allowed(message, "publish", "send to this topic", correlation)
             group = self.routing.groups.get(topic)
             if group and message.linked:
                 group = self._without_way_back(message, group)
@@ -172,20 +180,21 @@ class Decisions(Attendance):
             return self._give_up(message, problem.code, str(problem), correlation)
         except UnicodeDecodeError:
             return self._give_up(message, "bad-request", "Type and organisation are UTF-8.", correlation)
+        topic = self._inside(source, topic)
         if topic:
             group = self.routing.groups.get(topic)
             if group and message.linked:
                 group = self._without_way_back(message, group)
             candidates = list(group.members.values()) if group else []
         elif wanted_type:
-            candidates = list(self.routing.by_type.get(wanted_type, {}).values())
+            candidates = list(self.routing.by_type.get(prefix_of(source.tenant) + wanted_type, {}).values())
         elif wanted_org:
-            candidates = [a for a in self.routing.by_uid.values() if a.live]
+            candidates = [a for a in self.routing.by_uid.values() if a.live and a.tenant == source.tenant]
         else:
             text = "A fan-out request names a topic, a type or an organisation."
             return self._give_up(message, "bad-request", text, correlation)
         if topic and not self._may_publish(source, topic):
-            return self._give_up_not_allowed(message, "ask this topic", correlation)
+            return self._give_up_not_allowed(message, "publish", "ask this topic", correlation)
         if correlation in source.asked or len(source.asked) >= self.terms.requests_max:
             return self._give_up(message, "bad-request", f"Correlation {correlation} is in use.", correlation)
         links = self.routing.interest.links if topic else {}
@@ -230,7 +239,7 @@ class Decisions(Attendance):
         told = [error(message.source, code, text, correlation), delete(message.back, message.handle)]
         return Decision([], told, refused=True)
 
-    def _give_up_not_allowed(self, message: Stored, what: str, correlation: int = 0) -> Decision:
-        refusal = self._not_allowed(message.source, what, correlation=correlation)
+    def _give_up_not_allowed(self, message: Stored, action: str, what: str, correlation: int = 0) -> Decision:
+        refusal = self._not_allowed(message.source, action, what, correlation=correlation)
         told = [*refusal.instructions, delete(message.back, message.handle)]
         return Decision([], told, refused=True)

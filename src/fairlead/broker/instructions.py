@@ -67,6 +67,12 @@ class Stored(NamedTuple):
         )
         return fixed + self.head[HEAD.size : at] + pair + self.head[at:]
 
+    def without(self, strip: int) -> Stored:
+        """The same with so many bytes less in front of its topic: a tenant's topic as its clients know it."""
+        length, kind, flags, topic_length, *rest = HEAD.unpack_from(self.head)
+        fixed = HEAD.pack(length - strip, kind, flags, topic_length - strip, *rest)
+        return self._replace(head=fixed + self.head[HEAD.size + strip :])
+
     def deliver(self, targets: list[tuple[int, bytes]], correlation: int) -> list[Instruction]:
         """One instruction a manager, the last with the completion condition; nobody: a lone delete (SRV-70, 71)."""
         if not targets:

@@ -13,14 +13,17 @@ class Attachment:
 
     __slots__ = (
         "asked", "chosen", "conn", "from_pair", "index", "instance", "live", "manager", "may_publish", "org",
-        "outstanding", "peer", "recipient", "registrations", "resuming", "serving", "subscriptions", "type", "uid",
-        "user",
+        "outstanding", "peer", "prefix", "recipient", "registrations", "resuming", "serving", "subscriptions",
+        "tenant", "type", "uid", "user", "who",
     )  # fmt: skip
 
     def __init__(self, uid: int, conn: int, manager: int, index: int, peer: str) -> None:
         self.uid = uid  # by which others address it; stays when it moves
         self.peer = peer
         self.type = self.instance = self.org = self.user = ""
+        self.who = ""  # as rules are asked about it: see `security.rules.principal`
+        self.tenant = ""
+        self.prefix = b""  # what stands before its names inside, when it belongs to a tenant
         self.from_pair = b""  # the `:from` header pair, when its user is authenticated
         self.live = False
         self.resuming = 0  # the uid whose place this connection is to take
@@ -56,9 +59,18 @@ class Ask:
 class Route:
     """Where a topic's broadcasts go: recipients by manager, ready to be written."""
 
-    __slots__ = ("error", "no_local", "targets")
+    __slots__ = ("error", "is_own", "no_local", "strip", "targets")
 
-    def __init__(self, targets: list[tuple[int, bytes]], no_local: frozenset[int], error: Any = None) -> None:
+    def __init__(
+        self,
+        targets: list[tuple[int, bytes]],
+        no_local: frozenset[int],
+        error: Any = None,
+        is_own: bool = False,
+        strip: int = 0,
+    ) -> None:
         self.targets = targets
         self.no_local = no_local  # uids that do not want what they publish themselves
         self.error = error  # (code, sentence) when the topic is no topic
+        self.is_own = is_own  # one of the server's names is among the topics: rules are asked, whoever sends
+        self.strip = strip  # bytes in front of a tenant's topic that its clients do not see

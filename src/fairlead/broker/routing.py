@@ -6,6 +6,7 @@ that reads the same records has the same state; that is all there is to a live u
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from fairlead import topics
 from fairlead.broker import parties, records
 from fairlead.broker.interest import LINK_TOPIC, LINK_TYPE, NAMED, SERVED, SUBSCRIBED, Interest
 from fairlead.errors import FairleadError
+from fairlead.security.rules import ANSWERS, Rules
+from fairlead.security.spaces import owner, prefix_of
 from fairlead.wire.headers import encode_headers
 from fairlead.wire.kinds import KIND_FANOUT
 
@@ -36,12 +39,14 @@ class Group:
 class Routing:
     """Everything the router knows, and nothing of how it is stored or sent."""
 
-    def __init__(self, made_of: Any = parties, restricted: bool = False) -> None:
+    def __init__(self, made_of: Any = parties, rules: Rules | None = None) -> None:
         self._made_of = made_of  # where Attachment, Ask and Route come from: plain, or compiled
-        self._restricted = restricted  # rules have to be asked before a message goes anywhere
+        self._rules = rules  # None: there is no users file
         # Connection 0 is the message manager: what it broadcasts is from nobody, and may go anywhere.
         self.by_conn: dict[int, parties.Attachment] = {0: made_of.Attachment(0, 0, 0, NOWHERE, "message manager")}
         self.by_conn[0].live = True
+        self.connected: Counter[str] = Counter()  # live clients of each user (`=NAME`) and of each tenant
+        self.subscribed: Counter[str] = Counter()  # their subscriptions
         self.by_uid: dict[int, parties.Attachment] = {}
         self.by_name: dict[str, dict[int, parties.Attachment]] = {}
         self.by_type: dict[str, dict[int, parties.Attachment]] = {}
@@ -89,17 +94,20 @@ class Routing:
         attachment.type, attachment.instance = f["type"], f["instance"]
         attachment.org, attachment.user = f["org"], f["user"]
         attachment.chosen, attachment.resuming = f["chosen"], f["resuming"]
+        attachment.tenant, attachment.who = f.get("tenant", ""), f.get("who", f["user"])
+        attachment.prefix = prefix_of(attachment.tenant).encode()
         if attachment.user:
             attachment.from_pair = encode_headers([(":from", attachment.user)])
-        if self._restricted:
+        if self._rules is not None and not self._rules.unrestricted(attachment.who, "publish"):
             attachment.may_publish = {}
         if attachment.resuming:
             return  # nothing is routed to it before the move
         attachment.live = True
-        self.by_name.setdefault(f"{f['type']}/{f['instance']}", {})[attachment.uid] = attachment
-        self.by_type.setdefault(f["type"], {})[attachment.uid] = attachment
+        self.connected.update(scopes_of(attachment))
+        self.by_name.setdefault(name_of(attachment), {})[attachment.uid] = attachment
+        self.by_type.setdefault(type_of(attachment), {})[attachment.uid] = attachment
         if attachment.type != LINK_TYPE:
-            self.interest.add(NAMED, f"{f['type']}/{f['instance']}", 1)
+            self.interest.add(NAMED, name_of(attachment), 1)
 
     def _detach(self, payload: bytes) -> None:
         uid = records.facts(payload)["uid"]
@@ -111,11 +119,20 @@ class Routing:
             self._drop_registration(attachment, number)
         self.interest.links.pop(uid, None)
         if attachment.live and attachment.type != LINK_TYPE:
-            self.interest.add(NAMED, f"{attachment.type}/{attachment.instance}", -1)
-        self._forget_name(f"{attachment.type}/{attachment.instance}", uid)
-        self.by_type.get(attachment.type, {}).pop(uid, None)
-        if not self.by_type.get(attachment.type, True):
-            del self.by_type[attachment.type]
+            self.interest.add(NAMED, name_of(attachment), -1)
+        if attachment.live:
+            self._fewer(self.connected, attachment)
+        self._forget_name(name_of(attachment), uid)
+        kind = type_of(attachment)
+        self.by_type.get(kind, {}).pop(uid, None)
+        if not self.by_type.get(kind, True):
+            del self.by_type[kind]
+
+    def _fewer(self, counted: Counter[str], attachment: parties.Attachment) -> None:
+        for scope in scopes_of(attachment):
+            counted[scope] -= 1
+            if not counted[scope]:
+                del counted[scope]
 
     def _forget_name(self, name: str, uid: int) -> None:
         self.by_name.get(name, {}).pop(uid, None)
@@ -128,6 +145,10 @@ class Routing:
         self.by_conn.pop(attachment.conn, None)
         self.by_uid.pop(successor.uid, None)
         attachment.connect(successor.conn, successor.manager, successor.index)
+        attachment.who, attachment.may_publish = (
+            successor.who,
+            successor.may_publish,
+        )  # a new proof may say more, or less
         attachment.peer = successor.peer
         self.by_conn[attachment.conn] = attachment
         self._forget_all_routes()
@@ -138,6 +159,7 @@ class Routing:
         f = records.facts(payload)
         attachment, number, pattern = self.by_uid[f["uid"]], f["number"], f["pattern"]
         attachment.subscriptions[number] = pattern, f["no_local"]
+        self.subscribed.update(scopes_of(attachment))
         if pattern == LINK_TOPIC and attachment.type == LINK_TYPE:
             self._link(attachment)
         if attachment.uid not in self.interest.links:
@@ -153,6 +175,7 @@ class Routing:
         self.interest.links[attachment.uid] = attachment
         attachment.from_pair = b""
         attachment.may_publish = {}  # never filled: everything a link sends is decided about here
+        self._forget_all_routes()  # where it may be noted that it had a right as an ordinary client
 
     def _unsubscribe(self, payload: bytes) -> None:
         f = records.facts(payload)
@@ -160,6 +183,7 @@ class Routing:
 
     def _drop_subscription(self, attachment: parties.Attachment, number: int) -> None:
         pattern, _ = attachment.subscriptions.pop(number)
+        self._fewer(self.subscribed, attachment)
         if attachment.uid not in self.interest.links:
             self.interest.add(SUBSCRIBED, pattern, -1)
         clients = self._plain.get(pattern)
@@ -301,18 +325,38 @@ class Routing:
             for uid, numbers in self._plain.get(name, {}).items():
                 found[uid] = found.get(uid, True) and all(numbers.values())
             for uid, number in self._patterns.match(name):
-                found[uid] = found.get(uid, True) and self.by_uid[uid].subscriptions[number][1]
+                if self._brings(self.by_uid[uid], name):
+                    found[uid] = found.get(uid, True) and self.by_uid[uid].subscriptions[number][1]
         by_manager: dict[int, list[int]] = {}
         for uid in found:
             attachment = self.by_uid[uid]
             by_manager.setdefault(attachment.manager, []).append(attachment.recipient)
         targets = [(manager, pack_recipients(recipients)) for manager, recipients in sorted(by_manager.items())]
-        return self._route(targets, frozenset(uid for uid, never in found.items() if never))
+        of_tenant = owner(names[0]) if len(names) == 1 else ""
+        is_own = not of_tenant and any(topics.is_reserved(name) for name in names)
+        no_local = frozenset(uid for uid, never in found.items() if never)
+        return self._route(targets, no_local, None, is_own, len(prefix_of(of_tenant)))
+
+    def _brings(self, attachment: parties.Attachment, name: str) -> bool:
+        """May this topic come through a pattern that was allowed? Asked when a route is made, not per message."""
+        if attachment.uid in self.interest.links:
+            return not owner(name)  # names of tenants stay on their server
+        rules = self._rules
+        if rules is not None and name.removeprefix(prefix_of(owner(name))).startswith(ANSWERS):
+            return False
+        if rules is None or not (rules.filters(attachment.who) or owner(name)):
+            return True
+        return rules.allows(attachment.who, "subscribe", name)
 
     def _route(
-        self, targets: list[tuple[int, bytes]], no_local: frozenset[int], error: tuple[str, str] | None = None
+        self,
+        targets: list[tuple[int, bytes]],
+        no_local: frozenset[int],
+        error: tuple[str, str] | None = None,
+        is_own: bool = False,
+        strip: int = 0,
     ) -> parties.Route:
-        route: parties.Route = self._made_of.Route(targets, no_local, error)
+        route: parties.Route = self._made_of.Route(targets, no_local, error, is_own, strip)
         return route
 
     def choose(self, group: Group, by_outstanding: bool) -> parties.Attachment:
@@ -331,6 +375,7 @@ class Routing:
             yield records.ATTACH, records.payload(facts | {"peer": a.peer})
             if a.live or a.resuming:
                 facts = {"uid": a.uid, "type": a.type, "instance": a.instance, "org": a.org, "user": a.user}
+                facts |= {"who": a.who, "tenant": a.tenant}
                 yield records.LIVE, records.payload(facts | {"chosen": a.chosen, "resuming": a.resuming})
             for number, (pattern, no_local) in a.subscriptions.items():
                 facts = {"uid": a.uid, "number": number, "pattern": pattern, "no_local": no_local}
@@ -352,7 +397,7 @@ class Routing:
             "attachments": [
                 {
                     "uid": a.uid, "manager": a.manager, "index": a.index, "peer": a.peer, "type": a.type,
-                    "instance": a.instance, "org": a.org, "user": a.user, "live": a.live,
+                    "instance": a.instance, "org": a.org, "user": a.user, "tenant": a.tenant, "live": a.live,
                     "subscriptions": [pattern for pattern, _ in a.subscriptions.values()],
                     "registrations": [topic.removeprefix(NAME_MARK) for topic in a.registrations.values()],
                     "outstanding": a.outstanding, "open_requests": len(a.asked),
@@ -361,6 +406,20 @@ class Routing:
             ],
             "requests_open": len(self.asks), "requests_held": len(self.held),
         }  # fmt: skip
+
+
+def name_of(attachment: parties.Attachment) -> str:
+    """By which it is addressed: nobody of another tenant can."""
+    return f"{prefix_of(attachment.tenant)}{attachment.type}/{attachment.instance}"
+
+
+def type_of(attachment: parties.Attachment) -> str:
+    return prefix_of(attachment.tenant) + attachment.type
+
+
+def scopes_of(attachment: parties.Attachment) -> list[str]:
+    """For whom it is counted: its user, and its tenant."""
+    return [f"={attachment.user}", attachment.tenant] if attachment.tenant else [f"={attachment.user}"]
 
 
 def pack_recipients(recipients: list[int]) -> bytes:

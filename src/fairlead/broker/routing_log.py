@@ -12,6 +12,7 @@ from typing import Any
 from fairlead.broker import commit, parties, records
 from fairlead.broker.commit import Commit
 from fairlead.broker.routing import RID_BASE, Routing
+from fairlead.security.rules import Rules
 from fairlead.store import layout
 from fairlead.wire.kinds import KIND_FANOUT
 
@@ -21,15 +22,15 @@ TRIES = 5
 class Follower:
     """A copy of the router's state that follows its log."""
 
-    def __init__(self, segment: Any, made_of: Any = parties, restricted: bool = False) -> None:
+    def __init__(self, segment: Any, made_of: Any = parties, rules: Rules | None = None) -> None:
         self._segment = memoryview(segment).cast("B")
         self._area_bytes = struct.unpack_from("<Q", self._segment, layout.ROUTING_AREA_BYTES)[0]
         self._made_of = made_of
-        self._restricted = restricted
+        self._rules = rules
         self._forget()
 
     def _forget(self) -> None:
-        self.routing = Routing(self._made_of, self._restricted)
+        self.routing = Routing(self._made_of, self._rules)
         self._flips = self._at = 0
 
     def catch_up(self) -> Commit | None:

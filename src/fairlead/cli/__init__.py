@@ -42,6 +42,8 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "bench": ("fairlead.cli.bench", "bench", "Measure this server on this machine."),
     "config": ("fairlead.cli.config", "config_group", "Show and check the settings of the server."),
     "user": ("fairlead.cli.user", "user_group", "Who may connect, and to do what."),
+    "acl": ("fairlead.cli.acl", "acl_group", "Who may do what, line by line, and which line decides."),
+    "tenant": ("fairlead.cli.tenant", "tenant_group", "Name spaces of their own, and how much each may use."),
     "key": ("fairlead.cli.key", "key_group", "Keys for messages that only their addressee can read."),
 }
 

@@ -19,6 +19,7 @@ from fairlead.errors import FairleadError
 from fairlead.runtime import config as configuration
 from fairlead.security import users
 from fairlead.security.passwords import hash_password
+from fairlead.security.quotas import KINDS, SENTENCES, Quota
 from fairlead.security.rules import ACTIONS, ANONYMOUS, Action
 from fairlead.security.users import User, Users
 
@@ -56,6 +57,15 @@ def rights_options(command: Command) -> Command:
     return command
 
 
+def quota_options(command: Command) -> Command:
+    """One option for each kind of quota."""
+    for kind in reversed(KINDS):
+        if kind not in ("storage_bytes", "destinations"):  # those are of tenants
+            name = f"--{kind.replace('_', '-')}"
+            command = click.option(name, kind, type=click.IntRange(0), help=f"{SENTENCES[kind]} 0: no limit.")(command)
+    return command
+
+
 CERTIFICATE_HELP = "A name in certificates that stands for this user; can be given several times."
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
 
@@ -65,14 +75,17 @@ def user_group() -> None:
     """Add, change and list the users of the server.
 
     As soon as there is a users file, clients need a name and a password. A user may do everything until
-    `fairlead user allow` says which topics are meant. A running server takes changes over with
-    `fairlead reload`.
+    `fairlead acl allow` says which topics are meant. A running server takes changes over by itself, within a
+    second; whoever was removed is disconnected.
     """
 
 
 @user_group.command("add")
 @click.argument("name")
 @rights_options
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Be in this group; can be given several times.")
+@click.option("--tenant", default="", help="Belong to this tenant, and see its names only.")
+@quota_options
 @password_options
 @click.option("--no-password", is_flag=True, help="Without one: the user logs in with a token or a certificate.")
 @click.option("--certificate", "certificates", multiple=True, metavar="NAME", help=CERTIFICATE_HELP)
@@ -83,6 +96,8 @@ def add(
     password_stdin: bool,
     no_password: bool,
     certificates: tuple[str, ...],
+    groups: tuple[str, ...],
+    tenant: str,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -91,6 +106,7 @@ def add(
     \b
     Examples:
       fairlead user add pricing --publish 'prices.>' --subscribe 'orders.>'
+      fairlead user add ann --group desk --tenant acme
       fairlead user add operator --admin _ADMIN --consume '>' --consume _DMQ --consume _LOG
       echo "$SECRET" | fairlead user add robot --password-stdin
       fairlead user add gateway --no-password --certificate gateway.example.org
@@ -98,15 +114,18 @@ def add(
     if name == ANONYMOUS:
         raise click.UsageError(f"`{ANONYMOUS}` stands for clients without a name; see `fairlead user allow --help`.")
     check_or_exit(lambda: users.check_name(name))
-    rights = {action: given.pop(action) or None for action in ACTIONS}
+    rights: dict[str, Any] = {action: given.pop(action) or None for action in ACTIONS}
+    quota = Quota(**{kind: value for kind in KINDS if (value := given.pop(kind, None))})
     path = users_path(**given)
     if path.exists() and name in read_or_exit(path).entries:
         raise click.ClickException(
             f"there is a user {name} already; `fairlead user password {name}` changes the password"
         )
     hashed = "" if no_password else hash_password(ask_password(password_stdin))
-    user = User(hash=hashed, certificates=list(certificates) or None, **rights)
-    change_or_exit(path, lambda current: current.with_user(name, user))
+    user = User(
+        hash=hashed, certificates=list(certificates) or None, groups=list(groups), tenant=tenant, quota=quota, **rights
+    )
+    change_or_exit(path, lambda current: checked(current.with_user(name, user)))
     report(as_json, f"Added {name} to {path}.", name, path)
 
 
@@ -192,6 +211,31 @@ def allow(name: str, action: Action, patterns: list[str], how: str | None, as_js
     report(as_json, f"{name} may {action}: {shown_rights(getattr(entry, action))}", name, path)
 
 
+@user_group.command("join")
+@click.argument("name")
+@click.argument("groups", nargs=-1, required=True)
+@click.option("--leave", is_flag=True, help="Be in these groups no more.")
+@json_option
+@users_file_options
+def join(name: str, groups: tuple[str, ...], leave: bool, as_json: bool, **place: Any) -> None:
+    """Put the user NAME into GROUPS, or with --leave take NAME out of them.
+
+    \b
+    Examples:
+      fairlead user join ann desk night-shift
+      fairlead user join ann desk --leave
+    """
+    path = users_path(**place)
+
+    def change(current: Users) -> Users:
+        before = known(current, name, path).entries[name].groups
+        kept = [group for group in before if group not in groups]
+        return checked(with_changes(current, name, groups=kept if leave else [*kept, *groups]))
+
+    entry = change_or_exit(path, change).entries[name]
+    report(as_json, f"{name} is in: {' '.join(entry.groups) or 'no group'}", name, path)
+
+
 @user_group.command("list")
 @json_option
 @users_file_options
@@ -206,16 +250,22 @@ def list_users(as_json: bool, **place: Any) -> None:
     entries = read_or_exit(path).entries if path.exists() else {}
     if as_json:
         rows = [
-            {"name": name} | {action: getattr(entries[name], action) for action in ACTIONS} for name in sorted(entries)
+            {"name": name, "groups": entries[name].groups, "tenant": entries[name].tenant}
+            | {action: getattr(entries[name], action) for action in ACTIONS}
+            | {"deny": {action: lines for action in ACTIONS if (lines := getattr(entries[name].deny, action))}}
+            | {"quota": entries[name].quota.said()}
+            for name in sorted(entries)
         ]
         click.echo(json.dumps({"file": str(path), "users": rows}, ensure_ascii=False))
         return
     if not entries:
         click.echo(f"There are no users in {path}; `fairlead user add NAME` adds one.")
         return
-    table = Table("user", *ACTIONS, box=None, pad_edge=False)
+    table = Table("user", "groups", "tenant", *ACTIONS, box=None, pad_edge=False)
     for name in sorted(entries):
-        table.add_row(escape(name), *(escape(shown_rights(getattr(entries[name], action))) for action in ACTIONS))
+        entry = entries[name]
+        rights = (shown_rights(getattr(entry, action)) for action in ACTIONS)
+        table.add_row(escape(name), escape(" ".join(entry.groups) or "-"), entry.tenant or "-", *map(escape, rights))
     console().print(table)
 
 
@@ -254,6 +304,12 @@ def checked_patterns(patterns: tuple[str, ...]) -> list[str]:
 def known(current: Users, name: str, path: Path) -> Users:
     if name not in current.entries:
         raise click.ClickException(f"there is no user {name} in {path}; `fairlead user list` shows them")
+    return current
+
+
+def checked(current: Users) -> Users:
+    """The users, if all groups and tenants they speak of are there."""
+    current.check()
     return current
 
 

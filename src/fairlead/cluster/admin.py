@@ -21,6 +21,7 @@ from fairlead.cluster import admin_commands, records, stage_commands
 from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, REMEMBERED_MAX, Request, Scope, too_long
 from fairlead.cluster.admin_request import Later as Later
 from fairlead.errors import BadParameter, FairleadError, Refused, RemoteProtocolError
+from fairlead.security.spaces import is_servers, prefix_of
 from fairlead.wire.durable import KIND_ANSWER
 from fairlead.wire.headers import decode_headers
 
@@ -100,7 +101,7 @@ class Admin:
             return
         if not self._is_meant(request.scope):
             return
-        if request.reply.startswith("_"):
+        if is_servers(request.reply):
             self._core.error(line, 0, "bad-topic", "Answers do not go to topics whose names begin with an underscore.")
             return
         user = _sender(section) or line.user
@@ -139,7 +140,7 @@ class Admin:
                 self._told[request.id] = result
             then(result)
 
-        self.execute(request.command, request.args, done, user=user)
+        self.execute(request.command, request.args, done, user=user, quota=request.quota)
 
     def _is_meant(self, scope: Scope) -> bool:
         nodes = [scope.node] if isinstance(scope.node, str) else scope.node
@@ -158,11 +159,21 @@ class Admin:
         body = msgspec.json.encode(envelope | result)
         if len(body) > ANSWER_BYTES_MAX:
             body = msgspec.json.encode(envelope | too_long(len(body)))
+        if request.tenant:
+            body = body.replace(prefix_of(request.tenant).encode(), b"")  # its names as it says them
         self._core.publish(request.reply, body, link=link)  # its manager answers commands, so it lives
 
     # ------------------------------------------------------------------ anywhere
 
-    def execute(self, name: str, args: dict[str, Any], then: Then, *, user: str = "") -> None:
+    def execute(
+        self,
+        name: str,
+        args: dict[str, Any],
+        then: Then,
+        *,
+        user: str = "",
+        quota: dict[str, dict[str, int]] | None = None,
+    ) -> None:
         """Run a command; `then` gets `{"ok": …}` or `{"error": {"code", "text"}}` when what it did is safe."""
 
         def answer(result: Any) -> None:
@@ -172,6 +183,11 @@ class Admin:
                 told = {"error": {"code": "internal", "text": f"{type(result).__name__}: {result}"}}
             else:
                 told = {"ok": result}
+            if name in self._offers and self._offers[name].changes:
+                outcome = told["error"]["code"] if "error" in told else "done"
+                text = f"{name!r} of {user or 'somebody'}: {outcome}."
+                level = "info" if outcome == "done" else "warning"
+                self._core.event(level, "admin-outcome", text, command=name, user=user, outcome=outcome)
             self._core.after(self._core.last_index, lambda: then(told))
 
         try:
@@ -186,6 +202,8 @@ class Admin:
                     "info", "admin", f"{user or 'somebody'} ordered {name!r}.", command=name, args=args, user=user
                 )
             self.executed += 1
+            if name == "create" and quota and self._core.find(str(args.get("destination"))) is None:
+                self._core.allowances.check_new_destination({"quota": quota})
             result = offer.handler(arguments)
         except FairleadError as refusal:
             answer(refusal)

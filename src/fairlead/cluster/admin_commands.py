@@ -36,6 +36,7 @@ from fairlead.cluster.opening import kind_of, parameters_of
 from fairlead.cluster.redrive import Redrive, redrive
 from fairlead.cluster.subscriptions import fits
 from fairlead.errors import BadParameter, NoDestination, NotAllowed, Unavailable
+from fairlead.security.spaces import is_servers
 
 if TYPE_CHECKING:
     from fairlead.cluster.admin import Admin
@@ -129,6 +130,7 @@ class Commands:
             "prepared": len(core.prepared),
             "in_doubt": sum(one.in_doubt for one in core.prepared.by_id.values()),
             "transfers": core.transfers.facts()["uploads"],
+            "quotas_exceeded": core.allowances.facts(),
             "blocked": sum(core.is_blocked(one) for one in destinations),
             "protected": core.copies() > 1,  # another node has a copy of the well-known destinations (CLU-178)
             "sync": core.settings.sync,
@@ -261,7 +263,7 @@ class Commands:
     def delete(self, asked: Delete) -> dict[str, Any]:
         """Delete a queue or topic with its messages, or only if it is unused; its consumers and producers are told."""
         one = self._find(asked.destination)
-        if one.name.startswith("_"):
+        if is_servers(one.name):
             raise NotAllowed(f"{one.name!r} is one of the server's own and stays.")
         if one.parts.has_prepared:
             raise Unavailable(f"{one.name!r} has a part in a commit across groups that is not decided yet.")

@@ -30,6 +30,9 @@ class Request(Struct, kw_only=True):
     args: dict[str, Any] = {}
     reply: str = ""
     scope: Scope = Scope()
+    user: str = ""  # by the word of the manager that passed it on, like the next two
+    tenant: str = ""
+    quota: dict[str, dict[str, int]] = {}
 
 
 def too_long(size: int) -> dict[str, Any]:

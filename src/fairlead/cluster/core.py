@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from fairlead.cluster.admin import Admin
+from fairlead.cluster.allowances import Allowances
 from fairlead.cluster.bulk import Bulk
 from fairlead.cluster.decisions import Decisions
 from fairlead.cluster.deliveries import Deliveries
@@ -135,6 +136,7 @@ class Core:
         self.manager = DestinationManager(self)
         self.own = OwnSends(self)
         self.flow = Flow(self)
+        self.allowances = Allowances(self)
         self.dispatchers = Dispatchers(self)
         self.sessions = Sessions(self)
         self.transactions = Transactions(self)
@@ -270,6 +272,11 @@ class Core:
             )
         else:
             self.own.event(level, code, text, **ids)
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """An event that another process of the server has to tell: a login, a refusal, a change of rights."""
+        ids = {name: value for name, value in record.items() if name not in ("do", "level", "code", "text")}
+        self.event(str(record.get("level", "info")), str(record.get("code", "")), str(record.get("text", "")), **ids)
 
     # --- Host: to the clients -------------------------------------------------------------------------------------
     def answer(self, line: Line, number: int, facts: Mapping[str, Any]) -> None:
@@ -469,6 +476,8 @@ class Core:
             self.announcements.acknowledged(link, request["number"])
         elif do in self.decisions.commands:
             self.decisions.on_command(Line(link.number, 0, 0), number, request)
+        elif do == "event":
+            self.note(request)
         elif do == "admin":
             self.admin.on_link(link, number, request)
         else:

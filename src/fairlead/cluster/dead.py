@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead.cluster import acceptance, keeping, records, settling, stored, ticking
 from fairlead.errors import StoreFull
+from fairlead.security.spaces import owner, prefix_of
 from fairlead.wire.durable import ENTRY_LARGE, ENTRY_VOLATILE
 from fairlead.wire.entry_codec import encode, survey
 from fairlead.wire.kinds import HEADER_BYTES_MAX
@@ -40,7 +41,7 @@ def bury(home: Destination, cursor: Cursor, low: int, high: int, reason: str) ->
         return
     cursor.take_out(low, high)
     cursor.aside.update(dict.fromkeys(range(low, high), reason))
-    queue = home.port.find(home.parameters.dead_queue or DEAD_QUEUE)
+    queue = home.port.find(home.parameters.dead_queue or prefix_of(owner(home.name)) + DEAD_QUEUE)
     moved = low
     if queue is not None and queue is not home and not queue.marks.blocked:
         before = cursor.depth(home.next)
@@ -56,7 +57,7 @@ def headstone(home: Destination, cursor: Cursor, reason: str) -> Rewrite:
 
     def rewrite(entry: Entry, one: stored.Stored, position: int, order: int) -> bytes:
         facts: dict[str, Value] = {
-            ":dead-destination": home.name,
+            ":dead-destination": home.name.removeprefix(prefix_of(owner(home.name))),
             ":dead-reason": reason,
             ":dead-ms": home.port.now_ms,
             ":dead-count": cursor.count(order) + (reason == REJECTED),  # that delivery is not counted yet

@@ -36,6 +36,8 @@ from fairlead.cluster.parts import Parts, Settled, Stored
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.retention import Retention
 from fairlead.journal.index import Index
+from fairlead.security.spaces import owner as owner_of
+from fairlead.security.spaces import prefix_of
 
 if TYPE_CHECKING:
     from fairlead.cluster.parameters import Kind, Parameters
@@ -98,7 +100,8 @@ class Destination:
         self.large: dict[int, int] = {}  # order -> side file
         self.ledger: Ledger | None = None  # of a queue's named cursors
         self.last_read: tuple[int, stored.Stored] | None = None  # within one turn
-        self.takes_dead = name == dead.DEAD_QUEUE or name.startswith(f"{dead.DEAD_QUEUE}.")
+        bare = name.removeprefix(prefix_of(owner_of(name)))
+        self.takes_dead = bare == dead.DEAD_QUEUE or bare.startswith(f"{dead.DEAD_QUEUE}.")
         self.views: dict[Consumer, views.View] = {}
         self.halted = False  # nothing is handed out, see draining.py
         self.trim_due = False

@@ -26,6 +26,8 @@ from fairlead.cluster.parties import Line
 from fairlead.cluster.retention import retains
 from fairlead.cluster.tasks import Command
 from fairlead.errors import StoreFull
+from fairlead.security.spaces import is_servers, prefix_of
+from fairlead.security.spaces import owner as owner_of
 
 if TYPE_CHECKING:
     from fairlead.cluster.core import Core
@@ -42,8 +44,9 @@ class DestinationManager:
         self._plain = {own: name for name, own in self._own.items()}
 
     def own_name(self, name: str) -> str:
-        """What `_LOG` and `_DMQ` are called in this group; any other name is as it is."""
-        return self._own.get(name, name)
+        """What `_LOG` and `_DMQ`, a tenant's too, are called in this group; any other name is as it is."""
+        prefix = prefix_of(owner_of(name))
+        return prefix + self._own.get(name.removeprefix(prefix), name.removeprefix(prefix))
 
     def create(
         self, name: str, kind: Kind, parameters: Parameters, *, owner: bytes = b"", reserved: bool = False
@@ -63,6 +66,11 @@ class DestinationManager:
             parameters=parameters,
             temporary=owner.hex(),
         )
+        if (tenant := owner_of(name)) and not is_servers(name):
+            dead = self.own_name(prefix_of(tenant) + "_DMQ")
+            if dead not in core.names.by_name:  # with the first of a tenant comes what takes its dead messages
+                self.create(dead, "queue", WELL_KNOWN_PARAMETERS["_DMQ"], reserved=True)
+                made.number = core.names.next_number
         index, _ = core.append(records.CREATE, encode_json(made))
         destination = self.adopt(made)
         task = core.names.by_number[made.number].task

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fairlead.cluster.port import Bytes, Port
 
 if TYPE_CHECKING:
+    from fairlead.cluster.allowances import Allowances
     from fairlead.cluster.decisions import Decisions
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.parameters import Kind, Parameters
@@ -42,6 +43,7 @@ class Host(Port, Protocol):
     @property
     def settings(self) -> Limits: ...
 
+    allowances: Allowances
     group: str  # name of the group this message manager belongs to
     handles: int  # session numbers and handles given here are above it
     sessions: Sessions

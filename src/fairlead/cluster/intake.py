@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead.cluster import acceptance, cron, records, stored
 from fairlead.cluster.ids import Kind
-from fairlead.errors import BadEntries, BadParameter, FairleadError, OutOfOrder, TransferFailed
+from fairlead.errors import BadEntries, BadParameter, FairleadError, OutOfOrder, QuotaExceeded, TransferFailed
 from fairlead.wire.durable import (
     ENTRY_CRON,
     ENTRY_DEDUP,
@@ -92,7 +92,7 @@ def store(
         try:
             _check(batch)
             home.parts.hide(_with_files(home, batch), transaction)
-        except (BadParameter, BadEntries, TransferFailed) as fault:
+        except (BadParameter, BadEntries, TransferFailed, QuotaExceeded) as fault:
             home.parts.spoil(batch, transaction, fault.text)
         return
     expected = producer.session.accepted.get(home.number, 0) + 1
@@ -109,7 +109,7 @@ def store(
     try:
         _check(batch)
         batch = _with_files(home, batch)
-    except (BadParameter, BadEntries, TransferFailed) as fault:
+    except (BadParameter, BadEntries, TransferFailed, QuotaExceeded) as fault:
         _skip(home, batch, 0, batch.count, None, fault)
         return
     if batch.flags & (ENTRY_DEDUP | ENTRY_CRON):
@@ -127,6 +127,8 @@ def _check(batch: Batch) -> None:
         raise BadParameter(f"The message id numbers from {batch.id_first} were not given to this session.")
     if forged(batch.entries, 0, len(batch.entries)):
         raise BadEntries("A message brings a header that only the server may set.")
+    for allowance in producer.allowances:
+        allowance.check(batch.entries)
 
 
 def _with_files(home: Destination, batch: Batch) -> Batch:

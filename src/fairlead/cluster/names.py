@@ -25,6 +25,7 @@ from fairlead.cluster.port import Port
 from fairlead.cluster.tasks import Task
 from fairlead.errors import BadName, NotAllowed, WrongKind
 from fairlead.journal.index import Index, Pool
+from fairlead.security.spaces import is_servers
 from fairlead.wire.durable import KIND_COMMAND
 
 NAME_MAX: Final = 255
@@ -51,7 +52,7 @@ def check_name(name: str, *, reserved: bool = False) -> None:
     """Raise unless it can be the name of a destination or a durable subscription (CLU-177)."""
     if not _NAME.fullmatch(name):
         raise BadName(f"{name[:60]!r} cannot be a name: 1 to {NAME_MAX} letters, digits and `. _ - / :`, nothing else.")
-    if name.startswith("_") and not reserved:
+    if is_servers(name) and not reserved:
         raise NotAllowed(f"{name!r} begins with an underscore; such names are reserved for the server.")
 
 

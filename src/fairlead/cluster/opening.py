@@ -26,6 +26,7 @@ from fairlead.errors import (
     SessionLost,
     WrongKind,
 )
+from fairlead.security import spaces
 
 if TYPE_CHECKING:
     from fairlead.cluster.destination import Destination
@@ -48,13 +49,14 @@ class Opening:
     def produce(self, line: Line, number: int, request: dict[str, Any]) -> None:
         asked = requests.read(request, requests.Produce)
         session = self._session(line, asked.session)
-        if asked.destination.startswith("_"):
+        if spaces.is_servers(asked.destination):
             raise NotAllowed(f"Nobody sends to {asked.destination!r}: its messages come from the server itself.")
         destination = self.resolve(asked, request)
         producer = session.producers.get(destination.number)
         if producer is None:
             producer = Producer(handle=new_handle(line), session=session, destination=destination)
             session.producers[destination.number] = producer
+            producer.allowances = self._core.allowances.of(request)
             line.handles[producer.handle] = producer
             self._core.sessions.uses(session, destination)
         one = producer
@@ -81,7 +83,7 @@ class Opening:
         session = self._session(line, asked.session)
         selector.compile(asked.selector)  # a bad one is refused before anything is made
         if is_pattern(asked.destination):
-            self._consume_pattern(line, number, session, asked)
+            self._consume_pattern(line, number, session, asked, tuple(request.get("but") or ()))
             return
         destination = self.resolve(asked, request)
         self._check_owner(line, session, destination)
@@ -155,12 +157,14 @@ class Opening:
             "next": destination.next,
         }
 
-    def _consume_pattern(self, line: Line, number: int, session: Session, asked: requests.Consume) -> None:
+    def _consume_pattern(
+        self, line: Line, number: int, session: Session, asked: requests.Consume, but: tuple[str, ...]
+    ) -> None:
         if asked.kind == "queue" or asked.browse or asked.replay is not None:
             raise WrongKind("A pattern stands for topics; queues are named one by one.")
         if asked.durable:
-            self._subscriptions.declare(session, asked, asked.destination)
-        group = self._patterns.open(session, new_handle(line), asked)
+            self._subscriptions.declare(session, asked, asked.destination, but=but)
+        group = self._patterns.open(session, new_handle(line), asked, but)
         waiting = self._patterns.matching(group)
         left = len(waiting)
 
@@ -250,7 +254,10 @@ class Opening:
         """A destination only this connection may consume from, which goes when the session does (CLU-29)."""
         asked = requests.read(request, requests.Temporary)
         session = self._session(line, asked.session)
-        stem, count = f"temporary:{session.id.hex()}", len(session.temporary) + 1
+        stem, count = (
+            spaces.temporary_stem(str(request.get("tenant") or ""), session.id.hex()),
+            len(session.temporary) + 1,
+        )
         while self._core.find(f"{stem}:{count}") is not None:
             count += 1
         destination = self._core.create(f"{stem}:{count}", kind_of(asked.kind), Parameters(), owner=session.id)
@@ -316,6 +323,7 @@ class Opening:
             may = request.get("may")
             if may is not None and "create" not in may:
                 raise NotAllowed(f"There is no {asked.destination!r} yet, and this user may not create it.")
+            self._core.allowances.check_new_destination(request)
             return self._core.create(asked.destination, kind_of(asked.kind or "queue"), parameters_of(asked.parameters))
         if asked.kind and destination.kind != asked.kind:
             raise WrongKind(f"{asked.destination!r} is a {destination.kind}, not a {asked.kind}.")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from fairlead.cluster.allowances import Allowance
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.staged import Stage
     from fairlead.selector import Selector
@@ -71,6 +72,7 @@ class Producer:
     session: Session
     destination: Destination
     told_blocked: bool = False
+    allowances: tuple[Allowance, ...] = ()  # quotas of its user and tenant
     uploads: int = 0  # very large messages of which all is here but not all is on disk; sends wait behind them (CLU-99)
 
 

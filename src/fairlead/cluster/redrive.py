@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from fairlead.errors import NoDestination, WrongKind
+from fairlead.security.spaces import owner, prefix_of
 from fairlead.wire.properties import lookup
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def redrive(core: Host, asked: Redrive) -> dict[str, Any]:
         for seen in page.messages:
             headers = bytes(seen.entry.headers)
             origin = lookup(headers, b":dead-destination")
+            if origin:
+                origin = prefix_of(owner(source.name)) + str(origin)  # a tenant's dead messages say it without
             if (
                 (wanted and seen.order not in wanted)
                 or (asked.reason and lookup(headers, b":dead-reason") != asked.reason)

@@ -26,6 +26,7 @@ from fairlead.errors import (
     StageMissing,
     TooLarge,
 )
+from fairlead.security.spaces import is_servers
 from fairlead.wire.durable import ENTRY_CRON, ENTRY_LARGE, STORED_AGAIN, STORED_NEW
 from fairlead.wire.entry_codec import details, forged
 
@@ -59,7 +60,7 @@ class Staging:
 
     def on_stage(self, line: Line, number: int, request: dict[str, Any]) -> None:
         core, asked = self._core, requests.read(request, requests.OpenStage)
-        if asked.destination.startswith("_"):
+        if is_servers(asked.destination):
             raise NotAllowed(f"Nobody sends to {asked.destination!r}: its messages come from the server itself.")
         destination = core.sessions.opening.resolve(asked, request)
         stage = self._stages.claim(asked.query, asked.batch, asked.stage, line.user)

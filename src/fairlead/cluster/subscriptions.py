@@ -40,6 +40,7 @@ class Durable:
     selector: str
     shared: bool
     pattern: str = ""
+    but: tuple[str, ...] = ()  # patterns of what it does not get, whatever its own stands for
     places: dict[int, int] = field(default_factory=dict)  # destination number -> cursor
     users: set[Consumer] = field(default_factory=set)
     is_cursor: bool = False  # a named cursor: nobody consumes from it, and each place is by itself
@@ -52,7 +53,14 @@ class Subscriptions:
         self._core = core
         self._known: dict[tuple[str, str], Durable] = {}
 
-    def declare(self, session: Session, asked: requests.Consume, pattern: str = "", destination: int = 0) -> Durable:
+    def declare(
+        self,
+        session: Session,
+        asked: requests.Consume,
+        pattern: str = "",
+        destination: int = 0,
+        but: tuple[str, ...] | None = None,
+    ) -> Durable:
         """The durable subscription asked for: the one there is, or a new one in place of a different one."""
         check_name(asked.durable)
         key = (session.client, asked.durable)
@@ -63,14 +71,26 @@ class Subscriptions:
             self._weed(known)
             same = (known.selector, known.shared, known.pattern) == (text, asked.shared, pattern)
             if same and (pattern or not known.places or destination in known.places):
+                if but is not None and but != known.but:
+                    self._leave_out(known, but)
                 return known
             if known.users:
                 raise DuplicateSubscription(f"The durable subscription {asked.durable!r} is in use for something else.")
             self._remove(known)
-        known = self._known[key] = Durable(*key, text, asked.shared, pattern)
+        known = self._known[key] = Durable(*key, text, asked.shared, pattern, but or ())
         if pattern:
             self._core.append(records.SUBSCRIBE, msgspec.json.encode(_lasting(known)))
         return known
+
+    def _leave_out(self, known: Durable, but: tuple[str, ...]) -> None:
+        """Rights changed: what it may not have any more goes, with what waits there for it."""
+        known.but = but
+        self._core.append(records.SUBSCRIBE, msgspec.json.encode(_lasting(known)))
+        for number, cursor in list(known.places.items()):
+            destination = self._core.destinations.get(number)
+            if destination is not None and not stands_for(known.pattern, but, destination.name):
+                destination.unsubscribe(cursor)
+                del known.places[number]
 
     def claim(self, consumer: Consumer, asked: requests.Consume, pattern: str = "") -> tuple[int, int]:
         """The cursor of the subscription this consumer names, made if need be, and the index it is safe from."""
@@ -157,7 +177,8 @@ class Subscriptions:
         """Durable subscriptions by pattern begin at the first message of a new topic, whoever is there."""
         if destination.kind == "topic":
             for known in self._known.values():
-                if known.pattern and fits(known.pattern, destination.name) and destination.number not in known.places:
+                fit = known.pattern and stands_for(known.pattern, known.but, destination.name)
+                if fit and destination.number not in known.places:
                     self._place(known, destination, "first")
 
     def forget(self, number: int, cursor: str = "") -> None:
@@ -202,7 +223,9 @@ class Subscriptions:
         if kind == records.UNSUBSCRIBE:
             self._known.pop(key, None)
         else:
-            self._known[key] = Durable(*key, facts["selector"], facts["shared"], facts["pattern"])
+            known = self._known.setdefault(key, Durable(*key, facts["selector"], facts["shared"], facts["pattern"]))
+            known.selector, known.shared, known.pattern = facts["selector"], facts["shared"], facts["pattern"]
+            known.but = tuple(facts.get("but", ()))
 
     def snapshot(self) -> Sequence[dict[str, Any]]:
         """The patterns; everything else is in the topics' own snapshots."""
@@ -226,6 +249,7 @@ class Group:
     handle: int
     session: Session
     asked: requests.Consume
+    but: tuple[str, ...] = ()  # patterns of topics it may not have
     members: dict[int, Consumer] = field(default_factory=dict)  # by destination number
     joined: list[dict[str, Any]] = field(default_factory=list)  # for the answer
     is_answered: bool = False
@@ -242,17 +266,18 @@ class Patterns:
         self._core = core
         self._groups: dict[Session, dict[int, Group]] = {}
 
-    def open(self, session: Session, handle: int, asked: requests.Consume) -> Group:
+    def open(self, session: Session, handle: int, asked: requests.Consume, but: tuple[str, ...] = ()) -> Group:
         topics.validate_pattern(asked.destination)
-        group = Group(handle, session, asked)
+        group = Group(handle, session, asked, but)
         if len(self.matching(group)) > PATTERN_TOPICS_MAX:
             raise TooMany(f"The pattern {asked.destination!r} stands for more than {PATTERN_TOPICS_MAX} topics.")
         self._groups.setdefault(session, {})[handle] = group
         return group
 
     def matching(self, group: Group) -> list[Destination]:
-        pattern = group.asked.destination
-        return [d for d in self._core.destinations.values() if d.kind == "topic" and fits(pattern, d.name)]
+        pattern, but = group.asked.destination, group.but
+        found = self._core.destinations.values()
+        return [one for one in found if one.kind == "topic" and stands_for(pattern, but, one.name)]
 
     def join(self, group: Group, destination: Destination, done: Done = lambda: None) -> None:
         """Take this topic in. Nothing is delivered of it before the client was told its handle."""
@@ -304,7 +329,8 @@ class Patterns:
             return
         for groups in self._groups.values():
             for group in groups.values():
-                if len(group.members) < PATTERN_TOPICS_MAX and fits(group.asked.destination, destination.name):
+                fit = stands_for(group.asked.destination, group.but, destination.name)
+                if fit and len(group.members) < PATTERN_TOPICS_MAX:
                     self.join(group, destination)
 
     def get(self, line: Line, handle: int) -> Group | None:
@@ -330,12 +356,18 @@ def _lasting(known: Durable) -> dict[str, Any]:
         "shared": known.shared,
         "start": "new",
         "pattern": known.pattern,
+        **({"but": known.but} if known.but else {}),
     }
 
 
 def fits(pattern: str, name: str) -> bool:
     """Does the pattern stand for this name? Never for a temporary one, nor by accident for a reserved one (CLU-175)."""
     return not name.startswith("temporary:") and _compiled(pattern).matches(name)
+
+
+def stands_for(pattern: str, but: Sequence[str], name: str) -> bool:
+    """The same, for a consumer that may not have everything its pattern stands for."""
+    return fits(pattern, name) and not any(_compiled(one).matches(name) for one in but)
 
 
 _cache: dict[str, topics.Pattern] = {}

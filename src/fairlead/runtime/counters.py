@@ -54,6 +54,8 @@ class ManagerCounter(Counter):
     DENIED = 25, "Operations on destinations that the user had no right to."
     PASSED_ON = 26, "Connections that began with HTTP, passed on to the gateway of tunnels."
     TURNED_AWAY = 27, "Connections that began with HTTP, turned away because the gateway did not keep up."
+    SLOWED = 28, "Times a client was not read because its user or tenant sent faster than its quota."
+    OVER_QUOTA = 29, "Messages refused because they were longer than the quota of their user or tenant."
 
 
 class RouterCounter(Counter):

@@ -327,6 +327,8 @@ class Pool:
             case "log":
                 facts = {"pid": child.pid, **message.get("facts", {})}
                 self._log.write(str(message.get("level", "info")), child.name, str(message.get("text", "")), **facts)
+            case "audit":
+                self.audit(dict(message.get("record", {})))
             case "answer":
                 self._on_answer(int(message.get("number", 0)), _read_answer(received.fds))
             case "links":
@@ -342,6 +344,12 @@ class Pool:
                 self._log.error(child.name, f"cannot go on: {child.failure}", pid=child.pid)
             case _:
                 pass
+
+    def audit(self, record: dict[str, Any]) -> None:
+        """For the event log, which the message manager keeps; to our own log too, where there is none."""
+        child = self.messages.active
+        if child is None or not child.ready_s or not child.send("audit", record=record):
+            self._log.write(str(record.get("level", "info")), "audit", str(record.get("text", "")))
 
     def _on_child_ready(self, post: Post, child: Child) -> None:
         child.ready_s = self._loop.now_s()

@@ -53,6 +53,7 @@ from fairlead.runtime.restarting import Restarting
 from fairlead.runtime.status import Component, Status, UpdateRecord, look
 from fairlead.runtime.tunnelling import STATUS_NAME, Tunnelling
 from fairlead.runtime.usage import usage_of
+from fairlead.runtime.users_watch import UsersWatch
 from fairlead.runtime.version import VERSION
 from fairlead.runtime.watch import Watch
 from fairlead.store import layout
@@ -63,6 +64,7 @@ from fairlead.store.memory import MODE
 
 ADOPTION_S: Final = 2.0
 WATCH_S: Final = 0.5
+CHANGES_MAX: Final = 50  # of one change of the users file, in the event log
 STOP_S: Final = 5.0
 UPDATES_KEPT: Final = 100
 STOPPED_LAST: Final = (*TUNNELS, *KEEPS_MESSAGES, "router")  # after those who speak with clients, in this order
@@ -106,6 +108,7 @@ class Supervisor:
         self._ready_fd = ready_fd
         self._out = out
         self._loop = Loop()
+        self._users = UsersWatch(config)
         self._exit = EXIT_OK
         self._stage = "starting"  # adopting, serving, stopping, stopping routers
         self._reexec: list[str] | None = None
@@ -286,6 +289,8 @@ class Supervisor:
         if self._stage != "serving":
             return
         self._log.turn_over()
+        if self._users.changed():
+            self._reload()
         self._reap_strangers()
         now_s = self._loop.now_s()
         managers = range(self._note.managers)
@@ -406,7 +411,15 @@ class Supervisor:
             asker.refuse(str(error))
 
     def _reload(self) -> None:
+        """Read users and certificates again. A users file with a mistake in it changes nothing."""
+        try:
+            changes = self._users.read_again()
+        except ConfigError as error:
+            self._log.error("supervisor", f"The users file was not read again: {error}")
+            changes = []
         self._log.info("supervisor", "users, rules and certificates are read again")
+        for text in changes[:CHANGES_MAX]:
+            self._pool.audit({"level": "info", "code": "users-changed", "text": text})
         for child in self._pool.children.values():
             child.send("reload")
 

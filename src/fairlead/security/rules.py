@@ -15,21 +15,32 @@ messages, administer it and speak for any broker in its directory; to publish to
 is for everybody: with the registrar talks whoever may connect, and it is the registrar that asks for rights (DIR-24);
 so it is with the stream administration.
 Who may send to an application may hand over what is carried to it at another broker.
+
+Groups add their lists to those of their members; what one of them denies is denied, whatever another allows. To deny
+`publish` is to deny `send` too, and so with `subscribe`, `consume` and `browse`. A subscription that reaches into
+something denied is let in, and what is denied does not come through it: whoever routes asks again for each topic.
+
+Names come here as the server keeps them (see `spaces`): a user of a tenant has rights only inside its name space, and
+its patterns are about names in it; nobody else has any right there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from fairlead import topics
 from fairlead.directory.delivery.queues import app_queue, carried_to
-from fairlead.security import inside
-
-Action = Literal["publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin"]
-ACTIONS: tuple[Action, ...] = ("publish", "subscribe", "serve", "send", "consume", "browse", "create", "admin")
-INSTEAD: Mapping[Action, Action] = {"send": "publish", "consume": "subscribe", "browse": "consume"}
-"""Which list is asked where a user has none for the action."""
+from fairlead.security import inside, spaces
+from fairlead.security.covering import covered as covered
+from fairlead.security.covering import covers, overlaps
+from fairlead.security.quotas import Quota
+from fairlead.security.rights import ACTIONS as ACTIONS
+from fairlead.security.rights import INSTEAD as INSTEAD
+from fairlead.security.rights import Action as Action
+from fairlead.security.rights import Held, Line, held_by
+from fairlead.security.rights import Rights as Rights
 
 ANONYMOUS = "anonymous"
 """The name under which the users file keeps the rights of clients that gave no name."""
@@ -56,44 +67,58 @@ OPEN: frozenset[tuple[Action, str]] = frozenset(
         ("serve", BROKER),
     }
 )
+ANSWERS = "admin-reply."
+"""Begins topics for answers of administration. They come to nobody by pattern; an administrator may hear its own."""
+_ANSWER: Final = re.compile(re.escape(ANSWERS) + "[0-9a-f]{24}")
 FOR_ALL: frozenset[tuple[Action, str]] = frozenset({("publish", REGISTRAR), ("publish", STREAMS)})
 
 
-class Rights(NamedTuple):
-    """The lists of one user; None means everything, except names with an underscore."""
+class Verdict(NamedTuple):
+    """An answer, and what it rests on."""
 
-    publish: tuple[str, ...] | None = None
-    subscribe: tuple[str, ...] | None = None
-    serve: tuple[str, ...] | None = None
-    send: tuple[str, ...] | None = None
-    consume: tuple[str, ...] | None = None
-    browse: tuple[str, ...] | None = None
-    create: tuple[str, ...] | None = None
-    admin: tuple[str, ...] | None = None
-
-    def of(self, action: Action) -> tuple[str, ...] | None:
-        """The list that decides about this action."""
-        while getattr(self, action) is None and action in INSTEAD:
-            action = INSTEAD[action]
-        allowed: tuple[str, ...] | None = getattr(self, action)
-        return allowed
+    allowed: bool
+    why: str
+    line: Line | None = None  # of the users file
 
 
 REGISTRARS = Rights(serve=(">", REGISTRAR, f"{BROKER}.>"), admin=(ADMIN,))
 """Of the registrar at its own server: it makes and empties queues for others, whatever the users file says."""
 STREAM_ADMINISTRATIONS = Rights(publish=(), subscribe=(), serve=(STREAMS,), create=(), admin=())
 """Of the stream administration at its own server: it talks with whoever begins, and does nothing else."""
+UNKNOWN: Final = Verdict(False, "the server knows no such user")
+OUTSIDE: Final = Verdict(False, "it is not a name of this user's tenant")
+READS: Final[tuple[Action, ...]] = ("subscribe", "consume")
+"""What is asked for by pattern: the topics of it that are denied are left out one by one."""
+_BETWEEN: Final = "\x1e"
+
+
+def principal(user: str, groups: Iterable[str] = (), tenant: str = "") -> str:
+    """Who it is, in one text to ask rules with: the user's name, and what a proof said beyond it."""
+    groups = tuple(groups)
+    return _BETWEEN.join((user, tenant, *groups)) if groups or tenant else user
 
 
 class Rules:
     """The rights of all users. Someone it does not know may do nothing; `""` is a client without a name."""
 
-    def __init__(self, rights: Mapping[str, Rights], *, is_open: bool = False) -> None:
+    def __init__(
+        self,
+        rights: Mapping[str, Rights],
+        *,
+        is_open: bool = False,
+        groups: Mapping[str, Rights] | None = None,
+        tenants: Mapping[str, Quota] | None = None,
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> None:
         self._rights = dict(rights)
+        self._groups = dict(groups or {})
+        self._tenants = dict(tenants or {})
+        self._quotas = dict(quotas or {})  # of single users
         self._is_open = is_open  # there is no users file
         self._rights.setdefault(ANONYMOUS, Rights())
         self._rights[inside.REGISTRAR] = REGISTRARS
         self._rights[inside.STREAMS] = STREAM_ADMINISTRATIONS
+        self._held: dict[str, Held | None] = {}
         self._answers: dict[tuple[str, Action, str], bool] = {}
 
     @classmethod
@@ -106,52 +131,136 @@ class Rules:
         """Is there no users file?"""
         return self._is_open
 
-    def unrestricted(self, user: str, action: Action) -> bool:
-        """May the user do this with every name but the server's own? Then nobody has to ask per message."""
-        rights = self._rights_of(user)
-        return rights is not None and rights.of(action) is None
+    def knows(self, who: str) -> bool:
+        """Has this somebody any rights at all here?"""
+        return self._held_by(who) is not None
 
-    def allows(self, user: str, action: Action, topic_or_pattern: str) -> bool:
+    def tenant_of(self, who: str) -> str:
+        held = self._held_by(who)
+        return held.tenant if held is not None else ""
+
+    def quotas_of(self, who: str) -> list[tuple[str, Quota]]:
+        """The limits that count for somebody, each with whose it is: `=NAME` a user, else a tenant."""
+        user, _, _ = who.partition(_BETWEEN)
+        found = [(f"={user}", self._quotas[user])] if user in self._quotas else []
+        tenant = self.tenant_of(who)
+        return [*found, (tenant, self._tenants[tenant])] if tenant else found
+
+    def unrestricted(self, who: str, action: Action) -> bool:
+        """May the user do this with every name but the server's own? Then nobody has to ask per message."""
+        held = self._held_by(who)
+        return held is not None and not held.tenant and held.list_of(action) is None and action not in held.denies
+
+    def filters(self, who: str) -> bool:
+        """Is there anything a subscription that was let in may not bring? Then each topic has to be asked for."""
+        held = self._held_by(who)
+        return held is None or bool(held.tenant) or "subscribe" in held.denies
+
+    def allows(self, who: str, action: Action, topic_or_pattern: str) -> bool:
         """May the user do this with that topic, those topics (publish), or that pattern (subscribe)?"""
-        question = (user, action, topic_or_pattern)
+        question = (who, action, topic_or_pattern)
         answer = self._answers.get(question)
         if answer is None:
             if len(self._answers) >= _ANSWERS_MAX:  # clients choose the topics, so this must not grow with them
                 self._answers.clear()
-            answer = self._answers[question] = self._judge(user, action, topic_or_pattern)
+            answer = self._answers[question] = self.verdict(who, action, topic_or_pattern).allowed
         return answer
 
-    def _rights_of(self, user: str) -> Rights | None:
-        """Without a users file, who has shown to be somebody may do what anybody may."""
-        return self._rights.get(user or ANONYMOUS) or (self._rights[ANONYMOUS] if self._is_open else None)
+    def verdict(self, who: str, action: Action, topic_or_pattern: str) -> Verdict:
+        """The same with what it rests on; of several topics, about the first that is refused."""
+        held = self._held_by(who)
+        if held is None:
+            return UNKNOWN
+        found = UNKNOWN
+        for wanted in topic_or_pattern.split(TOPIC_SEPARATOR) if action == "publish" else [topic_or_pattern]:
+            bare = spaces.bare(held.tenant, wanted)
+            if bare is None:
+                return OUTSIDE
+            found = self._judge(held, action, bare)
+            if not found.allowed:
+                break
+        return found
 
-    def _judge(self, user: str, action: Action, topic_or_pattern: str) -> bool:
-        rights = self._rights_of(user)
-        if rights is None:
-            return False
-        wanted = topic_or_pattern.split(TOPIC_SEPARATOR) if action == "publish" else [topic_or_pattern]
-        return all(self._judge_one(rights, action, one) for one in wanted)
+    def exceptions(self, who: str, pattern: str) -> tuple[str, ...]:
+        """Patterns of what may not come to a durable consumer by this one, as the server keeps them."""
+        held = self._held_by(who)
+        if held is None:
+            return (pattern,)
+        bare = spaces.bare(held.tenant, pattern) or pattern
+        denied = [line.pattern for line in held.denies.get("consume", ()) if overlaps(line.pattern, bare)]
+        if held.tenant and not topics.is_reserved(bare):
+            denied.append("glob:_*")
+        return tuple(_inside_all(held.tenant, denied))
 
-    def _judge_one(self, rights: Rights, action: Action, wanted: str) -> bool:
+    def _held_by(self, who: str) -> Held | None:
+        if who not in self._held:
+            if len(self._held) >= _ANSWERS_MAX:
+                self._held.clear()
+            self._held[who] = self._gather(who)
+        return self._held[who]
+
+    def _gather(self, who: str) -> Held | None:
+        user, _, said = who.partition(_BETWEEN)
+        tenant, *groups = said.split(_BETWEEN)
+        own = self._rights.get(user or ANONYMOUS)
+        if own is None and self._is_open:
+            own = self._rights[ANONYMOUS]  # who has shown to be somebody may do what anybody may
+        if own is not None:
+            groups = [*own.groups, *(group for group in groups if group not in own.groups)]
+            if tenant and own.tenant and tenant != own.tenant:
+                return None  # two proofs that contradict each other are none
+            tenant = own.tenant or tenant
+        if tenant and tenant not in self._tenants:
+            return None
+        sources = [(f"user {user or ANONYMOUS}", own)] if own is not None else []
+        sources += [(f"group {group}", self._groups[group]) for group in groups if group in self._groups]
+        return held_by(sources, tenant) if sources else None
+
+    # ------------------------------------------------------------------ one name
+
+    def _judge(self, held: Held, action: Action, wanted: str) -> Verdict:
         own = well_known(wanted)
         if action in ("publish", "send", "create") and own in SERVER_ONLY:
-            return False
+            return Verdict(False, f"what is in {own} is the server's word alone")
         if action == "publish" and wanted == ADMIN:
             action = "admin"
-        if (action, wanted) in FOR_ALL:
-            return True
-        if action in ("send", "create") and (carried := carried_to(wanted)) is not None:
+        if action == "subscribe" and held.list_of("admin") and _ANSWER.fullmatch(wanted):
+            return Verdict(True, "administrators hear their answers")
+        if (action, wanted) in FOR_ALL and not held.tenant:
+            return Verdict(True, f"everybody who may connect talks with {wanted}")
+        if action in ("send", "create") and (carried := carried_to(wanted)) is not None and not held.tenant:
             # Answers are for whoever was asked: their queue is temporary, and who knows its name was given it.
-            return not carried.app or self._judge_one(rights, "send", app_queue(carried.app))
-        allowed = rights.of(action)
+            if not carried.app:
+                return Verdict(True, "it is the queue of an answer")
+            return self._judge(held, "send", app_queue(carried.app))
+        for line in held.denies.get(action, ()):
+            if covers(line.pattern, wanted) or (action not in READS and overlaps(line.pattern, wanted)):
+                return Verdict(False, "denied", line)
+        allowed = held.list_of(action)
+        if allowed is not None:
+            for line in allowed:
+                if line.pattern and (covers(line.pattern, wanted) or covers(line.pattern, own)):
+                    return Verdict(True, "allowed", line)
         if topics.is_reserved(wanted):
-            if allowed is None:
-                family = BROKER if wanted.startswith(f"{BROKER}.") else own
-                return self._is_open and (action, family) in OPEN
-            return covered(wanted, allowed) or covered(own, allowed)
-        if action == "create" and allowed is None:
-            return self._judge_one(rights, "send", wanted) or self._judge_one(rights, "consume", wanted)
-        return allowed is None or covered(wanted, allowed)
+            family = BROKER if wanted.startswith(f"{BROKER}.") else own
+            if allowed is None and self._is_open and (action, family) in OPEN:
+                return Verdict(True, "there is no users file")
+            return Verdict(False, "names with an underscore are the server's own, and no line names this one")
+        if action == "admin":
+            return self._judge_administrator(held, allowed)
+        if allowed is not None:
+            return Verdict(False, f"no line about {allowed[0].action} allows it", allowed[0])
+        if action == "create":
+            sends = self._judge(held, "send", wanted)
+            return sends if sends.allowed else self._judge(held, "consume", wanted)
+        return Verdict(True, "no list restricts it")
+
+    def _judge_administrator(self, held: Held, allowed: tuple[Line, ...] | None) -> Verdict:
+        """A destination is administered by who has it in a list, and by who administers the whole."""
+        whole = self._judge(held, "admin", ADMIN)
+        if whole.allowed:
+            return whole
+        return Verdict(False, "no line about admin allows it", allowed[0] if allowed else None)
 
 
 def well_known(name: str) -> str:
@@ -160,45 +269,5 @@ def well_known(name: str) -> str:
     return first if first in SERVER_ONLY else name
 
 
-def covered(wanted: str, allowed: Iterable[str]) -> bool:
-    """Is everything that `wanted`, a topic or pattern, can match inside one of the allowed patterns?"""
-    return any(_covers(pattern, wanted) for pattern in allowed)
-
-
-def _covers(pattern: str, wanted: str) -> bool:
-    if pattern == wanted:
-        return True
-    if topics.is_reserved(wanted) != topics.is_reserved(pattern):
-        return False  # patterns without an underscore stand for no name with one, and the other way round
-    if pattern == ">":
-        return True
-    if _is_plain_topic(wanted):
-        return topics.compile(pattern).matches(wanted)
-    if _has_style(pattern) or _has_style(wanted):
-        return False
-    return _words_cover(pattern.split("."), wanted.split("."))
-
-
-def _words_cover(pattern: list[str], wanted: list[str]) -> bool:
-    for i, word in enumerate(pattern):
-        if word == ">":
-            return len(wanted) > i
-        if i >= len(wanted) or wanted[i] == ">" or not _word_covers(word, wanted[i]):
-            return False
-    return len(pattern) == len(wanted)
-
-
-def _word_covers(pattern: str, wanted: str) -> bool:
-    if pattern in ("*", wanted):
-        return True
-    if wanted == "*" or len(pattern) != len(wanted):
-        return False
-    return all(p in ("?", w) for p, w in zip(pattern, wanted, strict=True))
-
-
-def _has_style(pattern: str) -> bool:
-    return pattern.startswith(("glob:", "regex:"))
-
-
-def _is_plain_topic(text: str) -> bool:
-    return not _has_style(text) and not any(wildcard in text for wildcard in "*>?")
+def _inside_all(tenant: str, patterns: list[str]) -> list[str]:
+    return [spaces.inside(tenant, pattern) for pattern in patterns]

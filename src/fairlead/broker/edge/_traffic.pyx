@@ -20,16 +20,18 @@ from cpython.ref cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from fairlead.store._store cimport COUNTED, FINISH_FAULT, ROUND, Arena, Consumer, Producer
 
-from fairlead.broker.answers import error_frame, full_frame, gone_frame, preface_answer, room_frame
+from fairlead.broker.answers import error_frame, full_frame, gone_frame, preface_answer, room_frame, without
 from fairlead.wire.hello import Hello, look
 
 cdef bytes GONE = gone_frame()
 cdef bytes FULL = full_frame()
 cdef bytes ROOM = room_frame()
+cdef const char* ADMIN = b"_ADMIN"
+cdef str OVER_QUOTA = "The quota of this user or its tenant is %d bytes a message."
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -89,6 +91,10 @@ cdef extern from *:
     void ft_store(void*, uint64_t) noexcept nogil
 
 cdef enum:
+    PREFIX_MAX = 40                # of a tenant's names
+    WHOLE_MAX = 512                # of a topic
+    CLEARED_MAX = 1024             # names a connection need not be asked about again
+    BURST_MS = 1000                # so much of its rate somebody may use at once
     IN_BYTES = 131072
     OUT_BYTES = 131072
     MARKS = 4096
@@ -165,7 +171,11 @@ cdef enum:
     K_CONFIRM = 0x41
     K_WELCOME = 0x42
     K_MOVED = 0x49
+    K_ERROR = 0x44
     K_COMMAND = 0x60
+    K_STORE = 0x61
+    K_ANSWER = 0x70
+    K_NOTICE = 0x75
     K_MORE = 0x66
     K_DURABLE_LAST = 0x6F
     K_COLUMNS = 0x76
@@ -247,6 +257,12 @@ cdef struct Connection:
     uint8_t durable                # it has used the durable road
     uint8_t restricted             # Python is asked before it may publish to a destination
     uint8_t choked                 # it waits for the link to drain
+    uint8_t slowed                 # it waits since it, or its tenant, sends faster than it may
+    uint8_t prefix_length          # of a tenant's client: what stands before its names inside
+    char prefix[PREFIX_MAX]
+    uint64_t body_limit            # its quota for one message; 0: none
+    uint32_t meter_slot[2]         # where it is counted how fast its user and its tenant send
+    double meter_cost[2]           # milliseconds a message takes up there; 0: no limit
     uint8_t more_first             # the next frame is one of `more`
     uint64_t awaits                # number of the turn at whose end Python deals with its last frame
     uint32_t lost                  # deliveries given up because it ended
@@ -423,6 +439,11 @@ cdef class Traffic:
     cdef uint8_t name_bits[NAME_BYTES]
     cdef uint32_t name_count
     cdef dict pairs                      # index -> header pair with the user's name
+    cdef dict cleared                    # index -> names Python has allowed it to publish to
+    cdef object meters_kept              # when each user or tenant with a rate has used up what it sent, in ms
+    cdef double* meters
+    cdef uint32_t meter_count
+    cdef uint64_t n_slowed, n_over_quota
     # what is counted
     cdef uint64_t n_durable_in, n_durable_out, n_diverted, n_link_strays, n_link_dropped, n_link_chokes
     cdef uint64_t n_connections, n_live, n_messages_in, n_bytes_in, n_deliveries, n_bytes_out, n_instructions
@@ -474,6 +495,7 @@ cdef class Traffic:
         self.reasons = {}
         self.names = set()
         self.pairs = {}
+        self.cleared = {}
         self.connections = <Connection*>calloc(self.capacity, sizeof(Connection))
         self.ready = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
         self.blocked = <uint32_t*>calloc(self.capacity, sizeof(uint32_t))
@@ -637,16 +659,55 @@ cdef class Traffic:
         self.close_now(c)
         return True
 
-    def identity(self, uint32_t index, uint64_t uid, bytes pair, bint restricted):
-        """Who it is: the header pair its messages to destinations carry, and whether Python is asked about each."""
+    def identity(self, uint32_t index, uint64_t uid, bytes pair, bint restricted, bytes prefix=b""):
+        """Who it is: the header pair its messages to destinations carry, whether Python is asked about each name, and
+        what stands before its names inside."""
         cdef Connection* c = self.find(index, uid)
         if c == NULL:
             return False
+        if len(prefix) > PREFIX_MAX:
+            raise ValueError("this prefix is too long")
         c.restricted = restricted
+        c.prefix_length = <uint8_t>len(prefix)
+        memcpy(c.prefix, PyBytes_AS_STRING(prefix), len(prefix))
+        self.cleared.pop(index, None)
         if pair:
             self.pairs[index] = pair
         else:
             self.pairs.pop(index, None)
+        return True
+
+    def clear(self, uint32_t index, uint64_t uid, bytes name):
+        """Python need not be asked again about publishes of this connection to this name, until `identity`."""
+        if self.find(index, uid) != NULL:
+            names = self.cleared.setdefault(index, set())
+            if len(names) >= CLEARED_MAX:
+                names.clear()
+            names.add(name)
+
+    def metered(self, view):
+        """Where the rates of users and tenants are kept: an array of doubles that all managers have in common."""
+        cdef Py_buffer buffer
+        self.meters_kept = view
+        if PyObject_GetBuffer(view, &buffer, PyBUF_WRITABLE) != 0:
+            raise ValueError("the meters cannot be written")
+        self.meters = <double*>buffer.buf
+        self.meter_count = <uint32_t>(buffer.len // 8)
+        PyBuffer_Release(&buffer)
+
+    def limits(self, uint32_t index, uint64_t uid, uint64_t body_limit, meters):
+        """The quotas of one connection: bytes a message, and (slot, messages a second) of its user and its tenant."""
+        cdef Connection* c = self.find(index, uid)
+        cdef int i
+        if c == NULL:
+            return False
+        c.body_limit = body_limit
+        for i in range(2):
+            c.meter_cost[i] = 0.0
+        for i, (slot, per_s) in enumerate(meters[:2]):
+            if slot < self.meter_count and per_s > 0:
+                c.meter_slot[i] = slot
+                c.meter_cost[i] = 1000.0 / per_s
         return True
 
     def link(self, int fd):
@@ -738,6 +799,7 @@ cdef class Traffic:
             "blocked": self.blocked_count,
             "durable_in": self.n_durable_in, "durable_out": self.n_durable_out, "diverted": self.n_diverted,
             "link_strays": self.n_link_strays, "link_dropped": self.n_link_dropped, "link_chokes": self.n_link_chokes,
+            "slowed": self.n_slowed, "over_quota": self.n_over_quota,
             "link_waiting": self.link_out_end - self.link_out_start, "link_choked": int(self.link_choked),
         }
 
@@ -988,7 +1050,7 @@ cdef class Traffic:
             return 0
         if c.looks and self.is_looking(c):
             return 0
-        if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0 or c.choked):
+        if c.place != IDLE and (self.stopped or self.stuck_ring or self.starving >= 0 or c.choked or c.slowed):
             # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
             # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
             if not flags & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) or c.end - c.start > IN_BYTES - STOPPED_READ:
@@ -1300,8 +1362,10 @@ cdef class Traffic:
             if c.handle:
                 return self.refuse(c, "bad-request", "A message may not begin before the last one is complete.", f)
             c.drop_fragments = 0
-            if kind == K_PUBLISH and held >= 32 + topic and self.may_be_diverted(f + 32, topic):
-                if self.is_diverted(f + 32, topic):
+            if self.is_too_fast(c):
+                return BLOCKED
+            if kind == K_PUBLISH and held >= 32 + topic and self.may_be_diverted(c, f + 32, topic):
+                if self.is_diverted(c, f + 32, topic):
                     return self.divert_publish(c, f, held, length, head)
             if (<uint8_t>f[5]) & F_FRAGMENTED:
                 return self.begin(c, f, held, length, head, True)
@@ -1407,6 +1471,8 @@ cdef class Traffic:
         cdef uint32_t body = length - head
         if body > self.body_max:
             return self.too_large(c, f, length)
+        if c.body_limit and body > c.body_limit:
+            return self.over_quota(c, f, length)
         if not self.may_take(c, True):
             return BLOCKED
         entry = self.entry_for(c, head)
@@ -1422,6 +1488,7 @@ cdef class Traffic:
         self.own.refer_c(handle, self.up.tail)
         self.up.commit(entry, UP_CONTENT + head, UP_MESSAGE, COUNTED)
         self.taken(c, entry)
+        self.charge(c, 1)
         return TOOK
 
     cdef int take_control(self, Connection* c, char* f, uint32_t length) except -1:
@@ -1454,6 +1521,8 @@ cdef class Traffic:
                 return self.refuse(c, "bad-request", "The first piece is longer than the whole.", f)
         if total > self.body_max:
             return self.too_large(c, f, length)
+        if c.body_limit and total > c.body_limit:
+            return self.over_quota(c, f, length)
         if c.eof and held < length:
             return NONE                        # the rest will never come
         if not self.may_take(c, True):
@@ -1496,19 +1565,59 @@ cdef class Traffic:
         c.head = NULL
         c.handle = 0
         c.body = NULL
+        self.charge(c, 1)
         self.taken(c, entry)
         return TOOK
 
     # -- the durable road --------------------------------------------------------------------------------------
 
-    cdef inline bint may_be_diverted(self, char* topic, uint32_t length) noexcept:
+    cdef inline bint may_be_diverted(self, Connection* c, char* topic, uint32_t length) noexcept:
         """Is it worth while to look whether this is a name of the message manager? Nearly always not."""
-        cdef uint32_t bit = name_bit(topic, length)
+        cdef uint32_t bit
+        cdef char whole[PREFIX_MAX + WHOLE_MAX]
+        if c.prefix_length == 0:
+            bit = name_bit(topic, length)
+        else:
+            if length > WHOLE_MAX:
+                return self.name_count and is_joined(topic, length)
+            memcpy(whole, c.prefix, c.prefix_length)
+            memcpy(whole + c.prefix_length, topic, length)
+            bit = name_bit(whole, c.prefix_length + length)
+            if length == 6 and memcmp(topic, ADMIN, 6) == 0:
+                return True
         return self.name_bits[bit >> 3] >> (bit & 7) & 1 or self.name_count and is_joined(topic, length)
 
-    cdef bint is_diverted(self, char* topic, uint32_t length) except -1:
+    cdef bint is_diverted(self, Connection* c, char* topic, uint32_t length) except -1:
         """Is this, or one of these, a name of the message manager?"""
-        return not self.names.isdisjoint(topic[:length].split(b"\x1f"))
+        if c.prefix_length == 0:
+            return not self.names.isdisjoint(topic[:length].split(b"\x1f"))
+        return any([self.whole(c, name) in self.names or name == b"_ADMIN" for name in topic[:length].split(b"\x1f")])
+
+    cdef bytes whole(self, Connection* c, bytes name):
+        """A name of this client as the server keeps it."""
+        return c.prefix[:c.prefix_length] + name if c.prefix_length else name
+
+    cdef inline bint is_too_fast(self, Connection* c) noexcept:
+        """Has its user, or its tenant, sent so much that it has to wait? A second's worth may come at once."""
+        cdef int i
+        for i in range(2):
+            if c.meter_cost[i] > 0 and self.meters[c.meter_slot[i]] > self.now + BURST_MS:
+                if not c.slowed:
+                    c.slowed = 1
+                    self.n_slowed += 1
+                return True
+        c.slowed = 0
+        return False
+
+    cdef inline void charge(self, Connection* c, uint32_t messages) noexcept:
+        cdef int i
+        cdef double at
+        for i in range(2):
+            if c.meter_cost[i] > 0:
+                at = self.meters[c.meter_slot[i]]
+                if at < self.now:
+                    at = self.now
+                self.meters[c.meter_slot[i]] = at + messages * c.meter_cost[i]
 
     cdef bint is_held_up(self, Connection* c) except -1:
         """Must its next frame for the message manager wait? For Python, which has the one before, or for the link."""
@@ -1529,10 +1638,12 @@ cdef class Traffic:
             self.complain(c, "bad-request", "There is no such command, or it is longer than 64 KiB.", f)
             c.skip = length
             return FREE
-        if self.is_held_up(c):
+        if self.is_held_up(c) or kind == K_STORE and self.is_too_fast(c):
             return BLOCKED
         if held < length:
             return NONE if length <= SMALL_FRAME else self.begin_large(c, f, held, length)
+        if kind == K_STORE:
+            self.charge_store(c, f, length)
         c.start += length
         c.durable = 1
         if kind == K_COMMAND:
@@ -1543,6 +1654,11 @@ cdef class Traffic:
             self.n_durable_in += 1
             memcpy(self.link_room(c.index, c.uid, length), f, length)
         return TOOK
+
+    cdef inline void charge_store(self, Connection* c, char* f, uint32_t length) noexcept:
+        """A STORE says at the beginning of its body how many messages it brings."""
+        cdef uint32_t head = 32 + u16(f + 6) + u32(f + 8)
+        self.charge(c, min(u32(f + head), <uint32_t>65536) if head + 4 <= length else 1)
 
     cdef int ask(self, Connection* c, str what, bytes frame) except -1:
         """Python decides; what this connection sends to the message manager behind it waits for that."""
@@ -1576,7 +1692,7 @@ cdef class Traffic:
             return BLOCKED
         c.durable = 1
         if <uint8_t>f[4] == K_PUBLISH:
-            if self.is_diverted(f + 32, u16(f + 6)):
+            if self.is_diverted(c, f + 32, u16(f + 6)):
                 rest = self.send_diverted(c, f, length, 32 + u16(f + 6) + u32(f + 8))
                 if rest:
                     memmove(f, f + length - rest, rest)
@@ -1592,6 +1708,8 @@ cdef class Traffic:
             self.n_link_dropped += 1
         else:
             self.n_durable_in += 1
+            if <uint8_t>f[4] == K_STORE:
+                self.charge_store(c, f, length)
             memcpy(self.link_room(c.index, c.uid, length), f, length)
         self.drop_large(c)
         return TOOK
@@ -1614,6 +1732,8 @@ cdef class Traffic:
             return FREE
         if length - head > self.body_max:
             return self.too_large(c, f, length)
+        if c.body_limit and length - head > c.body_limit:
+            return self.over_quota(c, f, length)
         if self.is_held_up(c):
             return BLOCKED
         if held < length:
@@ -1629,9 +1749,10 @@ cdef class Traffic:
         cdef bytes name, others
         cdef list kept = []
         self.n_diverted += 1
+        self.charge(c, 1)
         for name in f[32:32 + topic].split(b"\x1f"):
-            if name in self.names:
-                self.send_named(c, f, length, head, name)
+            if self.whole(c, name) in self.names or c.prefix_length and name == b"_ADMIN":
+                self.send_named(c, f, length, head, self.whole(c, name))
             else:
                 kept.append(name)
         if not kept:
@@ -1653,10 +1774,11 @@ cdef class Traffic:
         cdef uint32_t size = 32 + topic + extra + length - before
         cdef bytes frame
         cdef char* at
+        cdef bint asks = (c.restricted or name[:1] == b"_") and name not in self.cleared.get(c.index, ())
         if self.link_fd < 0:
             self.n_link_dropped += 1
             return self.complain(c, "no-message-manager", "", f)
-        if c.restricted or name[:1] == b"_":
+        if asks:
             frame = bytes(size)
             at = PyBytes_AS_STRING(frame)
         else:
@@ -1674,7 +1796,7 @@ cdef class Traffic:
         memcpy(at + 32 + topic, PyBytes_AS_STRING(pair), extra)
         memcpy(at + 32 + topic + extra, f + before, length - before)
         c.durable = 1
-        if c.restricted or name[:1] == b"_":
+        if asks:
             self.ask(c, "publish", frame)
         return 0
 
@@ -1785,6 +1907,7 @@ cdef class Traffic:
         cdef uint32_t length
         cdef uint64_t uid
         cdef Connection* c
+        cdef bytes bare
         self.link_stuck = False
         while self.link_in_end - self.link_in_start >= ENVELOPE + 32:
             e = self.link_in + self.link_in_start
@@ -1804,7 +1927,11 @@ cdef class Traffic:
                 else:
                     c.durable = 1
                     self.n_durable_out += 1
-                    self.put_durable(c, f, length)
+                    if c.prefix_length and <uint8_t>f[4] in (K_ANSWER, K_NOTICE, K_ERROR):
+                        bare = without(f[:length], c.prefix[:c.prefix_length])
+                        self.put_durable(c, PyBytes_AS_STRING(bare), <uint32_t>PyBytes_GET_SIZE(bare))
+                    else:
+                        self.put_durable(c, f, length)
             elif <uint8_t>f[4] == K_PUBLISH:
                 if not self.push_broadcast(f, length, &last):
                     self.link_stuck = True
@@ -1991,6 +2118,7 @@ cdef class Traffic:
         if c.durable:
             self.tell_of(c, GONE)
         self.pairs.pop(c.index, None)
+        self.cleared.pop(c.index, None)
         return 0
 
     cdef void starve(self, Connection* c) noexcept:
@@ -2001,6 +2129,14 @@ cdef class Traffic:
     cdef int too_large(self, Connection* c, char* f, uint32_t length) except -1:
         self.n_refused += 1
         self.complain(c, "body-too-large", "", f)
+        c.drop_fragments = 1
+        c.skip = length
+        return FREE
+
+    cdef int over_quota(self, Connection* c, char* f, uint32_t length) except -1:
+        self.n_refused += 1
+        self.n_over_quota += 1
+        self.complain(c, "quota-exceeded", OVER_QUOTA % c.body_limit, f)
         c.drop_fragments = 1
         c.skip = length
         return FREE

@@ -18,9 +18,12 @@ import msgspec
 
 from fairlead.broker.answers import FIXED, error_frame, frame
 from fairlead.broker.edge.engine import Traffic
+from fairlead.cluster.naming import is_pattern
 from fairlead.directory.rights import granted, is_read
+from fairlead.errors import FairleadError
 from fairlead.runtime.rundir import short_path
-from fairlead.security.rules import Action, Rules
+from fairlead.security import administering, spaces
+from fairlead.security.rules import ADMIN, Action, Rules
 from fairlead.wire.durable import KIND_ANSWER, KIND_COMMAND, KIND_NOTICE
 from fairlead.wire.headers import encode_headers
 
@@ -30,13 +33,12 @@ RETRY_LAST_S: Final = 0.25
 BUFFER_BYTES: Final = 4 << 20  # of the link's socket, each way
 HELLO: Final = 1  # number of the one question we ask
 
-TEMPORARY: Final = "temporary:"  # begins the names the message manager makes; it knows whose they are
-
 ASKED: Final[tuple[Action, ...]] = ("send", "consume", "browse", "create", "admin")  # what `may` can hold
 # What a client may ask for, and the right on the destination it names without which nothing is passed on.
 COMMANDS: Final[dict[str, Action | None]] = {
     **dict.fromkeys(("session", "end-session", "end", "flow", "unsubscribe", "commit", "rollback", "outcome")),
-    **dict.fromkeys(("ids", "transfer", "temporary", "locate")),
+    **dict.fromkeys(("ids", "transfer", "temporary")),
+    "locate": None,  # by whoever has any right there
     "produce": "send",
     "consume": "consume",
     "schedules": "browse",
@@ -48,6 +50,9 @@ COMMANDS: Final[dict[str, Action | None]] = {
     **dict.fromkeys(("publish", "abandon")),
     "directory": None,  # who may what: directory/rights.py
 }
+LABELLED: Final = frozenset({"stage", "publish", "abandon"})  # with labels that are one name space for all
+LOOKS: Final = frozenset({"locate"})
+STORED_QUOTAS: Final = frozenset({"storage_bytes", "message_bytes", "destinations"})
 WELL_KNOWN: Final = [("_ADMIN", "topic", ""), ("_LOG", "topic", ""), ("_DMQ", "queue", "")]  # until we are told
 _encode = msgspec.json.Encoder().encode
 GRANTED_MAX: Final = 10_000  # remembered per connection, for the time when rights are withdrawn
@@ -61,7 +66,13 @@ class Member:
     uid: int
     user: str
     name: str  # type/instance
-    granted: set[tuple[Action, str]] = field(default_factory=set)  # what was passed on because of a right
+    who: str = ""  # as rules are asked
+    tenant: str = ""
+    granted: set[Grant] = field(default_factory=set)  # what was passed on because of a right
+
+
+Grant = tuple[Action, str, tuple[str, ...]]
+"""What may be done with which name, and by pattern what is left out."""
 
 
 class Road:
@@ -77,6 +88,7 @@ class Road:
         rules: Rules,
         enabled: bool,
         say: Callable[..., None],
+        on_denied: Callable[[str, str, str], None] = lambda user, action, what: None,
     ) -> None:
         self._traffic = traffic
         self._path = run / SOCKET_NAME
@@ -84,6 +96,7 @@ class Road:
         self._rules = rules
         self._enabled = enabled
         self._say = say
+        self._on_denied = on_denied
         self._members: dict[int, Member] = {}
         self._retry_s = 0.0
         self._pause_s = RETRY_FIRST_S
@@ -153,29 +166,37 @@ class Road:
         self._traffic.forward(0, 0, frame(KIND_COMMAND, body=msgspec.json.encode(facts), number=number))
 
     # --- Clients --------------------------------------------------------------------------------------------------
-    def join(self, index: int, uid: int, user: str, name: str) -> None:
+    def join(self, index: int, uid: int, user: str, name: str, who: str | None = None) -> None:
         """A client is known by name now."""
-        self._members[index] = Member(index, uid, user, name)
+        who = user if who is None else who
+        tenant = self._rules.tenant_of(who)
+        self._members[index] = Member(index, uid, user, spaces.prefix_of(tenant) + name, who, tenant)
         self._introduce(self._members[index])
 
     def _introduce(self, member: Member) -> None:
         pair = encode_headers([(":from", member.user)]) if member.user else b""
-        restricted = not self._rules.unrestricted(member.user, "publish")
-        self._traffic.identity(member.index, member.uid, pair, restricted)
+        restricted = not self._rules.unrestricted(member.who, "publish")
+        prefix = spaces.prefix_of(member.tenant).encode()
+        self._traffic.identity(member.index, member.uid, pair, restricted, prefix)
 
     def leave(self, index: int) -> None:
         self._members.pop(index, None)
 
     def reload(self, rules: Rules) -> list[Member]:
         """Other rules from now on. Those returned have something open that they have no right to any more (CLU-206)."""
-        self._rules = rules
+        before, self._rules = self._rules, rules
         for member in self._members.values():
             self._introduce(member)
         return [
             member
             for member in self._members.values()
-            if not all(rules.allows(member.user, action, name) for action, name in member.granted)
+            if not all(self._still(member, *grant) for grant in member.granted)
+            or (member.granted and before.quotas_of(member.who) != rules.quotas_of(member.who))
         ]
+
+    def _still(self, member: Member, action: Action, name: str, but: tuple[str, ...]) -> bool:
+        allowed = self._rules.allows(member.who, action, name)
+        return allowed and (not is_pattern(name) or self._rules.exceptions(member.who, name) == but)
 
     def on_command(self, index: int, received: bytes) -> None:
         """Pass a COMMAND on with who asks and what they may, or answer it with an error."""
@@ -194,27 +215,60 @@ class Road:
         if not self.up:
             self._refuse(member, number, correlation, "no-message-manager", "")
             return
+        try:
+            self._judge(member, number, correlation, do, request)
+        except FairleadError as problem:  # a name that is none, where a pattern of it had to be looked at
+            self._refuse(member, number, correlation, problem.code, str(problem))
+
+    def _judge(self, member: Member, number: int, correlation: int, do: str, request: dict[str, Any]) -> None:
+        """Pass it on in the server's own names, if the user has the right for it."""
         wanted = COMMANDS[do]
         if do == "consume" and request.get("browse"):
             wanted = "browse"
-        destination = request.get("destination")
         request |= {"user": member.user, "client": member.name, "may": []}
+        request |= {"tenant": member.tenant, "quota": self._quota(member), "but": []}
+        destination = request.get("destination")
         if isinstance(destination, str):
+            destination = request["destination"] = spaces.inside(member.tenant, destination)
             request["may"] = self._rights(member, destination)
+            if do == "consume" and is_pattern(destination):
+                request["but"] = self._rules.exceptions(member.who, destination)
+        refusal = administering.judge_parameters(self._rules, member.who, member.tenant, request)
+        if refusal:
+            self._deny(member, number, correlation, "send", refusal)
+            return
+        if do == "transfer" and (problem_text := self._too_long(member, request.get("length"))):
+            self._refuse(member, number, correlation, "quota-exceeded", problem_text)
+            return
+        if member.tenant and do in LABELLED:
+            administering.label(member.tenant, request)
         if wanted is not None:
             if not isinstance(destination, str):
                 self._refuse(member, number, correlation, "bad-request", f"`{do}` needs a destination.")
                 return
             if wanted not in request["may"]:
-                self._deny(member, number, correlation, f"{wanted} {destination}")
+                self._deny(member, number, correlation, wanted, f"{wanted} {destination}")
                 return
-            if not destination.startswith(TEMPORARY) and len(member.granted) < GRANTED_MAX:
-                member.granted.add((wanted, destination))
+            if not destination.startswith(spaces.TEMPORARY) and len(member.granted) < GRANTED_MAX:
+                member.granted.add((wanted, destination, tuple(request["but"])))
+        elif do in LOOKS and not request["may"]:
+            self._deny(member, number, correlation, "browse", f"{do} {destination}")
+            return
         self._pass_on(member, number, correlation, request, "no-message-manager")
+
+    def _too_long(self, member: Member, length: object) -> str:
+        """Why a very large message may not be that long; empty: it may."""
+        limits = [quota.message_bytes for _, quota in self._rules.quotas_of(member.who) if quota.message_bytes]
+        if not limits or not isinstance(length, int) or length <= min(limits):
+            return ""
+        return f"The quota of this user or its tenant is {min(limits)} bytes a message."
 
     def _directory(self, member: Member, number: int, correlation: int, request: dict[str, Any]) -> None:
         """An operation of the directory: reads are for everybody, changes for whoever has a right on what they name."""
-        request["may"] = [] if is_read(request.get("op")) else granted(self._rules, member.user, request)
+        if member.tenant:  # its names are the same for all
+            self._deny(member, number, correlation, "browse", "use the directory: it is not part of a tenant")
+            return
+        request["may"] = [] if is_read(request.get("op")) else granted(self._rules, member.who, request)
         self._pass_on(member, number, correlation, request, "no-directory")
 
     def _pass_on(self, member: Member, number: int, correlation: int, request: dict[str, Any], without: str) -> None:
@@ -224,9 +278,19 @@ class Road:
             self._refuse(member, number, correlation, without, "")
 
     def _rights(self, member: Member, destination: str) -> list[Action]:
-        if destination.startswith(TEMPORARY):
+        if destination.startswith(spaces.TEMPORARY):
+            if spaces.temporary_owner(destination) != member.tenant:
+                return []
             return ["send", "consume", "browse"]  # who knows the name was given it; only its maker may consume
-        return [right for right in ASKED if self._rules.allows(member.user, right, destination)]
+        return [right for right in ASKED if self._rules.allows(member.who, right, destination)]
+
+    def _quota(self, member: Member) -> dict[str, dict[str, int]]:
+        """What the message manager has to keep, by whose it is."""
+        return {
+            scope: {name: value for name, value in quota.said().items() if name in STORED_QUOTAS}
+            for scope, quota in self._rules.quotas_of(member.who)
+            if quota.said()
+        }
 
     def on_publish(self, index: int, received: bytes) -> None:
         """A transient publish to a destination, by a client who may not publish everywhere, or to a reserved name."""
@@ -235,18 +299,46 @@ class Road:
             return
         _, _, _, topic, _, number, correlation, _ = FIXED.unpack_from(received)
         name = received[32 : 32 + topic].decode(errors="replace")
-        if not self._rules.allows(member.user, "publish", name):
-            self._deny(member, number, correlation, f"publish to {name}")
+        if name == spaces.inside(member.tenant, ADMIN) and (
+            member.tenant or not self._rules.allows(member.who, "admin", ADMIN)
+        ):
+            self._administer(member, number, correlation, received)
+        elif not self._rules.allows(member.who, "publish", name):
+            self._deny(member, number, correlation, "publish", f"publish to {name}")
         elif not self._traffic.forward(index, member.uid, received):
             self._refuse(member, number, correlation, "no-message-manager", "")
+        elif not spaces.is_servers(name):
+            self._traffic.clear(index, member.uid, received[32 : 32 + topic])
 
-    def _deny(self, member: Member, number: int, correlation: int, what: str) -> None:
+    def _administer(self, member: Member, number: int, correlation: int, received: bytes) -> None:
+        """A command of administration: read here, judged by what it names, and passed on as it was judged."""
+        _, kind, flags, topic, section, _, _, peer = FIXED.unpack_from(received)
+        request = _object(received[32 + topic + section :])
+        try:
+            refusal = administering.judge(self._rules, member.who, member.tenant, request)
+        except FairleadError as problem:
+            self._refuse(member, number, correlation, problem.code, str(problem))
+            return
+        if refusal:
+            self._deny(member, number, correlation, "admin", f"{refusal} (asked of {ADMIN})")
+            return
+        request |= {"user": member.user, "tenant": member.tenant, "quota": self._quota(member)}
+        body, name, pairs = _encode(request), ADMIN.encode(), received[32 + topic : 32 + topic + section]
+        size = 32 + len(name) + section + len(body)
+        fixed = FIXED.pack(size, kind, flags, len(name), section, number, correlation, peer)
+        if not self._traffic.forward(member.index, member.uid, fixed + name + pairs + body):
+            self._refuse(member, number, correlation, "no-message-manager", "")
+
+    def _deny(self, member: Member, number: int, correlation: int, action: str, what: str) -> None:
         self.denied += 1
+        if member.tenant:
+            what = what.replace(spaces.prefix_of(member.tenant), "")
         self._say(
             f"denied to connection {member.uid} ({member.name}, user {member.user or 'anonymous'}): {what}",
             connection=member.uid,
             code="not-allowed",
         )
+        self._on_denied(member.user, action, what)
         text = f"{member.user or 'A client without a name'} may not {what}."
         self._refuse(member, number, correlation, "not-allowed", text)
 

@@ -29,6 +29,7 @@ from fairlead.broker.bounds import Bounds
 from fairlead.broker.edge.credentials import Verifier
 from fairlead.broker.edge.durable import Road
 from fairlead.broker.edge.engine import Traffic
+from fairlead.broker.edge.meters import open_meters, slots_of
 from fairlead.broker.edge.secret import server_secret
 from fairlead.broker.edge.tls import TlsFilter, ask_for_certificates, make_context, revoked_serials
 from fairlead.broker.edge.token_desk import TokenDesk, authorities_of
@@ -49,10 +50,11 @@ from fairlead.runtime.counters import Counters, ManagerCounter
 from fairlead.runtime.plumbing import OUTLET
 from fairlead.security import certificates, inside
 from fairlead.security import users as security
+from fairlead.security.auditing import Ledger
 from fairlead.security.expiry import Expiry
 from fairlead.security.identity import NOBODY, How, Identity, NoIdentity
 from fairlead.security.logins import Admit, Check, Claim, Policy, Refuse, agreed, decide
-from fairlead.security.rules import Rules
+from fairlead.security.rules import Rules, principal
 from fairlead.security.throttling import CERTIFICATES, TOKENS, Throttle, is_local, source_of
 from fairlead.security.tokens import said_subject
 from fairlead.store import layout
@@ -94,6 +96,8 @@ class Client:
     identity: Identity = NOBODY
     tls: TlsFilter | None = None
     shown: Identity | None = None  # by its certificate
+    who: str = ""  # as rules are asked about it
+    tenant: str = ""
     lost: int = 0  # deliveries that did not reach it
     attachment: int = 0  # the uid by which others address it: an older connection's after a move
 
@@ -128,6 +132,8 @@ class Manager:
             self._plain_passwords = "allow"
         self._secret = server_secret(start.store)
         self._clients: dict[int, Client] = {}
+        self._ledger = Ledger(lambda record: control.send("audit", record=record))
+        self._meters = open_meters(start.store)
         self._map_segments(start)
         self._dispatched = socket.socket(fileno=os.dup(start.fds["dispatched"]))
         self._dispatched.setblocking(False)
@@ -195,14 +201,17 @@ class Manager:
             wake_router_fd=self._wake_router,
             settings=self._bounds,
         )
+        self._traffic.metered(self._meters)
+        self._rules_now = self._rules()
         self._road = Road(
             traffic=self._traffic,
             run=self._control.run_dir,
             manager=self._index,
             generation=self._generation,
-            rules=self._rules(),
+            rules=self._rules_now,
             enabled=self._config.messages.enabled,
             say=lambda text, **facts: self._say(True, text, **facts),
+            on_denied=self._on_denied,
         )
         os.eventfd_write(self._wake_router, 1)  # it may have waited for the room that was made
         for uid, index in lost:
@@ -280,6 +289,7 @@ class Manager:
             self._heed_expiry()
         now_s = time.monotonic()
         self._road.tick(now_s)
+        self._ledger.tick(now_s)
         if self._control.lost and self._control.tick(now_s):
             self._watch_control()
         if now_s - self._counted_s >= COUNT_MS / 1000:
@@ -361,10 +371,38 @@ class Manager:
             self._control.log("error", f"The users file was not read again: {error}")
             return
         self._policy = self._make_policy()  # the first users file may just have come
-        for member in self._road.reload(self._rules()):
+        before, self._rules_now = self._rules_now, self._rules()
+        for index, client in list(self._clients.items()):
+            if client.attachment and client.user not in inside.USERS:
+                self._review(index, client, before)
+        for member in self._road.reload(self._rules_now):
             # It comes back, resumes its sessions, and hears which of its consumers and producers it may not have.
             last = error_frame("not-allowed", "A right was withdrawn; connect again.")
             self._traffic.close(member.index, member.uid, "not-allowed", last)
+
+    def _review(self, index: int, client: Client, before: Rules) -> None:
+        """There are other users now: is this one of them still?"""
+        rules = self._rules_now
+        is_gone = before.knows(client.who) and not rules.knows(client.who)
+        if not client.user:
+            is_gone = not configuring.anonymous_allowed(self._config)
+        if is_gone or rules.tenant_of(client.who) != client.tenant:
+            text = "This user was removed, or belongs elsewhere now." if client.user else "Clients need a name now."
+            self._traffic.close(index, client.uid, "not-allowed", error_frame("not-allowed", text))
+        else:
+            self._limit(index, client)
+
+    def _limit(self, index: int, client: Client) -> None:
+        """Its quotas, as far as they are kept here."""
+        quotas = self._rules_now.quotas_of(client.who)
+        slots = slots_of(self._verifier.users) if quotas else {}
+        lengths = [quota.message_bytes for _, quota in quotas if quota.message_bytes]
+        rates = [(slots[scope], float(quota.messages_per_s)) for scope, quota in quotas if scope in slots]
+        self._traffic.limits(index, client.uid, min(lengths, default=0), rates)
+
+    def _on_denied(self, user: str, action: str, what: str) -> None:
+        text = f"{user or 'A client without a name'} may not {what}."
+        self._ledger.note("refused", text, time.monotonic(), level="warning", user=user, action=action)
 
     def _rules(self) -> Rules:
         users = self._verifier.users
@@ -492,7 +530,7 @@ class Manager:
         wait_s = self._throttle.wait_s(who, source_of(client.peer), time.monotonic())
         if wait_s:
             text = f"Too many wrong logins for this user from there; try again in {math.ceil(wait_s)} s."
-            self._refuse(index, client, "bad-credentials", text)
+            self._refuse(index, client, "bad-credentials", text, "throttled")
         return not wait_s
 
     def _claim(self, client: Client, said: Connect) -> Claim:
@@ -615,6 +653,12 @@ class Manager:
         assert said is not None
         most = self._config.limits.keep_alive_s
         keep_alive_s = min(said.keep_alive_s or most, most)
+        identity = client.identity
+        client.who = principal(identity.user, identity.groups, identity.tenant)
+        client.tenant = self._rules_now.tenant_of(client.who)
+        if identity.tenant and client.tenant != identity.tenant:
+            self._refuse(index, client, "not-allowed", "There is no such tenant here, or this user is of another one.")
+            return
         facts: dict[str, Any] = {
             "version": said.version,
             "type": said.type,
@@ -624,6 +668,8 @@ class Manager:
             "keep_alive_s": keep_alive_s,
             "software": said.software,
             "user": client.user,
+            "who": client.who,
+            "tenant": client.tenant,
         }
         client.attachment = client.uid
         if said.resume:
@@ -634,7 +680,8 @@ class Manager:
             facts["resume_uid"] = client.attachment = uid
         client.said = Connect(type=said.type, instance=said.instance, org=said.org)  # the password is not kept
         self._traffic.options(index, client.uid, said.credit, max(1, int(keep_alive_s * 1000)))
-        self._road.join(index, client.uid, client.user, f"{said.type}/{said.instance}")
+        self._limit(index, client)
+        self._road.join(index, client.uid, client.user, f"{said.type}/{said.instance}", client.who)
         self._traffic.push(layout.UP_RESPONSE, client.uid, index, msgspec.json.encode(facts))
 
     def _on_live(self, index: int, client: Client) -> None:
@@ -644,10 +691,20 @@ class Manager:
         self._say(
             False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}", connection=client.uid
         )
+        if client.user not in inside.USERS:
+            source = source_of(client.peer)
+            text = f"{client.user or 'A client without a name'} is connected from {source}."
+            facts = {"source": source, "tenant": client.tenant, "how": client.identity.how}
+            self._ledger.note("login", text, time.monotonic(), user=client.user, **facts)
         if self._moving:
             self._ask_to_move(index, client)
 
-    def _refuse(self, index: int, client: Client, code: str, text: str) -> None:
+    def _refuse(self, index: int, client: Client, code: str, text: str, reason: str = "") -> None:
+        if client.said is not None and not client.attachment and code != "bad-request":
+            user, source = client.said.user[:64], source_of(client.peer)
+            line = f"{user or 'A client without a name'} from {source} was not let in: {reason or code}."
+            facts = {"source": source, "reason": reason or code}
+            self._ledger.note("login-refused", line, time.monotonic(), level="warning", user=user, **facts)
         self._traffic.close(index, client.uid, code, error_frame(code, text))
 
     def _ask_to_move(self, index: int, client: Client, within_s: float = MOVE_WITHIN_S, *, renew: bool = False) -> None:
@@ -703,6 +760,8 @@ COUNTED: Final = (
     (ManagerCounter.LINK_STRAYS, "link_strays"),
     (ManagerCounter.LINK_DROPPED, "link_dropped"),
     (ManagerCounter.LINK_CHOKES, "link_chokes"),
+    (ManagerCounter.SLOWED, "slowed"),
+    (ManagerCounter.OVER_QUOTA, "over_quota"),
 )
 
 

@@ -77,13 +77,13 @@ class Router:
         self._full = False
         self._parties_when_full = 0
         self._look_again_ns = 0
+        self._withdraws = False
 
     def _new_follower(self) -> Follower:
-        return Follower(self._segment.map, made_of, restricted=self._restricted)
+        return Follower(self._segment.map, made_of, rules=self._rules)
 
     def _load_rules(self) -> None:
         path = configuring.users_path(self.config)
-        self._restricted = path is not None
         self._rules = security.read(path).rules() if path is not None else None
 
     def _watch_control(self) -> None:
@@ -191,6 +191,16 @@ class Router:
         self._follower = self._new_follower()
         if serving:
             self._take_over()
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """What somebody has no right to any more ends."""
+        for decision in self._decisions.on_rules():
+            if not self.turn.carry_out(decision):
+                self._withdraws = True  # a ring is full: the rest when there is room
+                return
+            self.turn.commit()
+        self._withdraws = False
 
     # -- serving
 
@@ -227,6 +237,8 @@ class Router:
             self._rewrite()
         if self._follower.routing.held:
             self._give_up_held()
+        if self._withdraws:
+            self._withdraw()
 
     def _give_up_held(self) -> None:
         """Requests that waited long enough for a receiver."""

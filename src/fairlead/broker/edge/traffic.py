@@ -31,13 +31,23 @@ from fairlead.broker.answers import (
     pong_frame,
     preface_answer,
     room_frame,
+    without,
 )
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.fairness import Admission
 from fairlead.broker.outstanding import OutstandingTable
 from fairlead.broker.relinquish import Finish, Relinquish
 from fairlead.store import layout
-from fairlead.wire.durable import ENVELOPE, KIND_COLUMNS, KIND_COMMAND, KIND_MORE
+from fairlead.wire import kinds
+from fairlead.wire.durable import (
+    ENVELOPE,
+    KIND_ANSWER,
+    KIND_COLUMNS,
+    KIND_COMMAND,
+    KIND_MORE,
+    KIND_NOTICE,
+    KIND_STORE,
+)
 from fairlead.wire.hello import HELLO_MAX, Hello, look
 
 READ_BYTES: Final = 131072
@@ -58,6 +68,11 @@ LINK_HIGH: Final = 8 << 20  # waiting for the message manager: those who send to
 LINK_LOW: Final = 4 << 20
 COMMAND_MAX: Final = 65536
 DURABLE_LAST: Final = 0x6F
+PREFIX_MAX: Final = 40  # of a tenant's names
+CLEARED_MAX: Final = 1024  # names a connection need not be asked about again
+BURST_MS: Final = 1000  # so much of its rate somebody may use at once
+ADMIN: Final = b"_ADMIN"
+OVER_QUOTA: Final = "The quota of this user or its tenant is %d bytes a message."
 GONE: Final = gone_frame()
 FULL: Final = full_frame()
 ROOM: Final = room_frame()
@@ -81,6 +96,7 @@ CONNECT, PING, PONG, CREDIT, SUBSCRIBE, CLOSE, MOVE = 0x01, 0x02, 0x03, 0x04, 0x
 REGISTER = 0x07
 PUBLISH, REQUEST, CONVERSE, FANOUT, SEND, FRAGMENT = 0x20, 0x21, 0x23, 0x24, 0x25, 0x2F
 CONFIRM, WELCOME, MOVED = 0x41, 0x42, 0x49
+ERROR: Final = kinds.KIND_ERROR
 FRAGMENTED, IDENTITY = 0x08, 0x10
 
 Event = tuple[int, str, bytes]
@@ -171,6 +187,11 @@ class Connection:
     restricted: bool = False  # Python is asked before it may publish to a destination
     pair: bytes = b""  # header pair with the user's name
     choked: bool = False  # it waits for the link to drain
+    slowed: bool = False  # it waits since it, or its tenant, sends faster than it may
+    prefix: bytes = b""  # of a tenant's client: what stands before its names inside
+    cleared: set[bytes] = field(default_factory=set)  # names Python has allowed it to publish to
+    body_limit: int = 0  # its quota for one message; 0: none
+    meters: list[tuple[int, float]] = field(default_factory=list)  # slot, and milliseconds a message takes up there
     awaits: int = 0  # number of the turn at whose end Python deals with its last frame
     more: bytearray = field(default_factory=bytearray)  # frames of the message manager that found no room
     more_left: int = 0  # of the frame that is half in the output
@@ -232,6 +253,7 @@ class Traffic:
             (
                 *("live", "messages_in", "bytes_in", "deliveries", "bytes_out", "instructions", "rounds", "starved"),
                 *("slow_clients", "refused", "lost", "undelivered", "accounting_faults", "safety_tick_finds", "wakes"),
+                *("slowed", "over_quota"),
                 *("durable_in", "durable_out", "diverted", "link_strays", "link_dropped", "link_chokes"),
             ),
             0,
@@ -243,6 +265,7 @@ class Traffic:
         self._link_choked = False  # too much waits for it
         self._link_stuck = False  # a broadcast from it waits for room in the store
         self._names: set[bytes] = set()
+        self._meters: Any = ()  # when each user or tenant with a rate has used up what it sent, in ms
         self._turns = 0
         self._asked = False  # Python deals with a frame that others wait behind
         self._epoll = select.epoll()
@@ -336,11 +359,34 @@ class Traffic:
         self._close_now(c)
         return True
 
-    def identity(self, index: int, uid: int, pair: bytes, restricted: bool) -> bool:
-        """Who it is: the header pair its messages to destinations carry, and whether Python is asked about each."""
+    def identity(self, index: int, uid: int, pair: bytes, restricted: bool, prefix: bytes = b"") -> bool:
+        """Who it is: the header pair its messages to destinations carry, whether Python is asked about each name, and
+        what stands before its names inside."""
+        if len(prefix) > PREFIX_MAX:
+            raise ValueError("this prefix is too long")
         if (c := self._find(index, uid)) is None:
             return False
-        c.pair, c.restricted = pair, restricted
+        c.pair, c.restricted, c.prefix = pair, restricted, prefix
+        c.cleared.clear()
+        return True
+
+    def clear(self, index: int, uid: int, name: bytes) -> None:
+        """Python need not be asked again about publishes of this connection to this name, until `identity`."""
+        if (c := self._find(index, uid)) is not None:
+            if len(c.cleared) >= CLEARED_MAX:
+                c.cleared.clear()
+            c.cleared.add(name)
+
+    def metered(self, view: Any) -> None:
+        """Where the rates of users and tenants are kept: an array of doubles that all managers have in common."""
+        self._meters = memoryview(view).cast("B").cast("d")
+
+    def limits(self, index: int, uid: int, body_limit: int, meters: list[tuple[int, float]]) -> bool:
+        """The quotas of one connection: bytes a message, and (slot, messages a second) of its user and its tenant."""
+        if (c := self._find(index, uid)) is None:
+            return False
+        c.body_limit = body_limit
+        c.meters = [(slot, 1000 / per_s) for slot, per_s in meters[:2] if slot < len(self._meters) and per_s > 0]
         return True
 
     def link(self, fd: int) -> None:
@@ -551,7 +597,7 @@ class Traffic:
             return
         ended = flags & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP)
         full = c.state < LIVE and len(c.data) >= EARLY_BYTES
-        held_up = c.place != IDLE and (self._held_up() or c.choked)
+        held_up = c.place != IDLE and (self._held_up() or c.choked or c.slowed)
         if full or (held_up and (not ended or len(c.data) > READ_BYTES - STOPPED_READ)):
             # It has whole frames that may not be taken now: do not read on, but do not poll in vain either. One that
             # has closed is read as far as there is room, since only its end tells whether the last frame is whole.
@@ -753,7 +799,9 @@ class Traffic:
             if c.handle:
                 return self._refuse(c, "bad-request", "A message may not begin before the last one is complete.")
             c.drop_fragments = False
-            if kind == PUBLISH and len(c.data) >= 32 + topic and self._is_diverted(bytes(c.data[32 : 32 + topic])):
+            if self._is_too_fast(c):
+                return BLOCKED
+            if kind == PUBLISH and len(c.data) >= 32 + topic and self._is_diverted(c, bytes(c.data[32 : 32 + topic])):
                 return self._divert_publish(c, length, head, flags, number, correlation)
             if flags & FRAGMENTED:
                 return self._begin(c, length, head, number, correlation, fragmented=True)
@@ -856,6 +904,8 @@ class Traffic:
     def _take_message(self, c: Connection, length: int, head: int, number: int, correlation: int) -> int:
         if length - head > self._body_max:
             return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if c.body_limit and length - head > c.body_limit:
+            return self._over_quota(c, length, number, correlation)
         if not self._may_take(c, stores=True):
             return BLOCKED
         handle = self._alloc(c, length - head)
@@ -868,6 +918,7 @@ class Traffic:
             self._own.abandon(handle)
             return BLOCKED
         del c.data[:length]
+        self._charge(c, 1)
         return TOOK
 
     def _begin(self, c: Connection, length: int, head: int, number: int, correlation: int, *, fragmented: bool) -> int:
@@ -885,6 +936,8 @@ class Traffic:
                 return self._refuse(c, "bad-request", "The first piece is longer than the whole.")
         if total > self._body_max:
             return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if c.body_limit and total > c.body_limit:
+            return self._over_quota(c, length, number, correlation)
         if c.eof and len(c.data) < length:
             return NONE  # the rest will never come
         if not self._may_take(c, stores=True):
@@ -908,12 +961,39 @@ class Traffic:
         ):
             return BLOCKED
         c.handle, c.head = 0, b""
+        self._charge(c, 1)
         return TOOK
 
     # --- The durable road -----------------------------------------------------------------------------------------
-    def _is_diverted(self, topic: bytes) -> bool:
+    def _is_diverted(self, c: Connection, topic: bytes) -> bool:
         """Is this, or one of these, a name of the message manager?"""
-        return topic in self._names or (SEPARATOR in topic and not self._names.isdisjoint(topic.split(SEPARATOR)))
+        return any(self._is_named(c, name) for name in topic.split(SEPARATOR))
+
+    def _is_named(self, c: Connection, name: bytes) -> bool:
+        """A tenant's administrators write to `_ADMIN` too: whose commands those are is found out by Python."""
+        return c.prefix + name in self._names or (bool(c.prefix) and name == ADMIN)
+
+    def _is_too_fast(self, c: Connection) -> bool:
+        """Has its user, or its tenant, sent so much that it has to wait? A second's worth may come at once."""
+        too_fast = any(self._meters[slot] > self._now + BURST_MS for slot, _ in c.meters)
+        if too_fast and not c.slowed:
+            self._count("slowed")
+        c.slowed = too_fast
+        return too_fast
+
+    def _charge(self, c: Connection, messages: int) -> None:
+        for slot, cost in c.meters:
+            self._meters[slot] = max(self._meters[slot], self._now) + messages * cost
+
+    def _charge_store(self, c: Connection, frame: bytes) -> None:
+        """A STORE says at the beginning of its body how many messages it brings."""
+        _, _, _, topic, section, *_ = FIXED.unpack_from(frame)
+        head = 32 + topic + section
+        self._charge(c, min(struct.unpack_from("<I", frame, head)[0], 65536) if head + 4 <= len(frame) else 1)
+
+    def _over_quota(self, c: Connection, length: int, number: int, correlation: int) -> int:
+        self._count("over_quota")
+        return self._skip_frame(c, length, "quota-exceeded", number, correlation, OVER_QUOTA % c.body_limit)
 
     def _is_held_up(self, c: Connection) -> bool:
         """Must its next frame for the message manager wait? For Python, which has the one before, or for the link."""
@@ -931,12 +1011,14 @@ class Traffic:
         if kind > KIND_MORE or (kind == KIND_COMMAND and length > COMMAND_MAX):
             text = "There is no such command, or it is longer than 64 KiB."
             return self._skip_frame(c, length, "bad-request", number, correlation, text)
-        if self._is_held_up(c):
+        if self._is_held_up(c) or (kind == KIND_STORE and self._is_too_fast(c)):
             return BLOCKED
         if len(c.data) < length:
             return NONE
         frame = bytes(c.data[:length])
         del c.data[:length]
+        if kind == KIND_STORE:
+            self._charge_store(c, frame)
         c.durable = True
         if kind == KIND_COMMAND:
             self._ask(c, "command", frame)
@@ -959,6 +1041,8 @@ class Traffic:
             return self._skip_frame(c, length, "body-too-large", number, correlation, text)
         if length - head > self._body_max:
             return self._skip_frame(c, length, "body-too-large", number, correlation)
+        if c.body_limit and length - head > c.body_limit:
+            return self._over_quota(c, length, number, correlation)
         if self._is_held_up(c):
             return BLOCKED
         if len(c.data) < length:
@@ -966,10 +1050,11 @@ class Traffic:
         frame = bytes(c.data[:length])
         (topic,) = struct.unpack_from("<H", frame, 6)
         self._count("diverted")
+        self._charge(c, 1)
         kept = []
         for name in frame[32 : 32 + topic].split(SEPARATOR):
-            if name in self._names:
-                self._send_named(c, frame, name)
+            if self._is_named(c, name):
+                self._send_named(c, frame, c.prefix + name)
             else:
                 kept.append(name)
         if kept:  # what is for the router only stays, with those names alone
@@ -993,7 +1078,7 @@ class Traffic:
         fixed = FIXED.pack(size, kind, flags, len(name), section + len(c.pair), number, correlation, c.uid)
         named = fixed + name + c.pair + frame[32 + topic :]
         c.durable = True
-        if c.restricted or name.startswith(b"_"):
+        if (c.restricted or name.startswith(b"_")) and name not in c.cleared:
             self._ask(c, "publish", named)
         else:
             self._count("durable_in")
@@ -1065,6 +1150,8 @@ class Traffic:
                 else:
                     c.durable = True
                     self._count("durable_out")
+                    if c.prefix and kind in (KIND_ANSWER, KIND_NOTICE, ERROR):
+                        frame = without(frame, c.prefix)
                     self._put_durable(c, frame)
             elif kind == PUBLISH:
                 before = self._counts["messages_in"]

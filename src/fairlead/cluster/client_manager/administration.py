@@ -17,6 +17,7 @@ from fairlead.cluster.client_manager.link_head import OWN_SLOT
 from fairlead.cluster.client_manager.managers import ManagerLink
 from fairlead.cluster.client_manager.questions import Reply
 from fairlead.errors import FairleadError, RemoteProtocolError
+from fairlead.security.spaces import is_servers, prefix_of
 from fairlead.wire.headers import decode_headers
 from fairlead.wire.kinds import KIND_PUBLISH
 
@@ -48,7 +49,7 @@ class Administration:
             text = f"A message on _ADMIN is not a command: {fault}"
             link.give(envelopes.error(uid, index, 0, "bad-request", text))
             return
-        if request.reply.startswith("_"):
+        if is_servers(request.reply):
             text = "Answers do not go to topics whose names begin with an underscore."
             link.give(envelopes.error(uid, index, 0, "bad-topic", text))
             return
@@ -76,6 +77,8 @@ class Administration:
         body = msgspec.json.encode(envelope | result)
         if len(body) > ANSWER_BYTES_MAX:
             body = msgspec.json.encode(envelope | too_long(len(body)))
+        if request.tenant:
+            body = body.replace(prefix_of(request.tenant).encode(), b"")  # its names as it says them
         link.give(envelopes.packed(0, 0, KIND_PUBLISH, topic=request.reply.encode(), body=body))
 
     def local(self, name: str, args: dict[str, Any], then: Then) -> None:
@@ -107,6 +110,7 @@ class Administration:
 
         join = joining.Join([group.name for group in groups], joined, lambda reply: then(reply.facts or {}))
         command = {"do": "admin", "command": request.command, "args": request.args, "user": user, "id": request.id}
+        command["quota"] = request.quota
         for group in groups:
             self._agent.ask(group.name, OWN_SLOT, 0, 0, command, join.replier(group.name))
 

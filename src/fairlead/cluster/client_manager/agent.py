@@ -19,7 +19,7 @@ from fairlead.cluster.client_manager.directory import Directory
 from fairlead.cluster.client_manager.directory_road import DirectoryRoad
 from fairlead.cluster.client_manager.greetings import Greetings
 from fairlead.cluster.client_manager.group_link import GroupLink, Sender
-from fairlead.cluster.client_manager.link_head import FULL, ROOM, SLOTS
+from fairlead.cluster.client_manager.link_head import FULL, OWN_SLOT, ROOM, SLOTS
 from fairlead.cluster.client_manager.links import Links, object_of
 from fairlead.cluster.client_manager.managers import ManagerLink
 from fairlead.cluster.client_manager.placement import Group, Placement
@@ -255,6 +255,13 @@ class Agent:
             case do:
                 self.dropped += 1
                 link.give(envelopes.error(0, 0, number, "bad-request", f"There is no link command {do!r:.60}."))
+
+    def note(self, record: dict[str, Any]) -> None:
+        """An event for the log of the cluster: the first group that is served keeps it."""
+        for group in self.groups:
+            if group.up:
+                self.put(OWN_SLOT, group.index, envelopes.command(0, 0, 0, {"do": "event", **record}))
+                return
 
     # --- Time -----------------------------------------------------------------------------------------------------
     def tick(self) -> None:

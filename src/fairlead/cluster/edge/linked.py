@@ -56,6 +56,10 @@ class LinkedProcess(ABC, Generic[W]):
         """It is gone; `why` if it was we who ended it."""
 
     @abstractmethod
+    def _note(self, record: dict[str, Any]) -> None:
+        """Something another process of this server has to say to the event log."""
+
+    @abstractmethod
     def _administer(self, name: str, args: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         """An administrator of this host asks."""
 
@@ -168,6 +172,8 @@ class LinkedProcess(ABC, Generic[W]):
     def _obey(self, command: Command) -> None:
         if command.name == "stop" and not self._stop_s:
             self._stop_s = time.monotonic() + self._stop_after_s
+        elif command.name == "audit":
+            self._note(dict(command.args.get("record", {})))
         elif command.name == "admin":
             number = command.args["number"]
 

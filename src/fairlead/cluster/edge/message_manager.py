@@ -219,6 +219,9 @@ class MessageManager(LinkedProcess[Wire]):
         if why:
             self.core.event("error", "link-ended", f"The link of manager {wire.link.manager} was ended: {why}")
 
+    def _note(self, record: dict[str, Any]) -> None:
+        self.core.note(record)
+
     def _administer(self, name: str, args: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         self.core.admin.execute(name, args, then, user="local")
 

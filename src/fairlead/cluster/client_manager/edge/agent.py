@@ -277,6 +277,9 @@ class AgentProcess(LinkedProcess[ManagerWire]):
         if why:
             self._control.log("error", f"the link of manager {wire.link.manager} was ended: {why}")
 
+    def _note(self, record: dict[str, Any]) -> None:
+        self.agent.note(record)
+
     def _administer(self, name: str, args: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         self.agent.administration.local(name, args, then)
         self.agent.flush()
