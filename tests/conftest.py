@@ -54,6 +54,7 @@ FULL = Path(__file__).with_name("full.txt")
 STORES = f"fairlead-{os.getuid()}-*"
 YOUNG_S = 60
 BEFORE = pytest.StashKey[set[Path]]()
+os.environ.setdefault("FAIRLEAD_CONSOLE_ENABLED", "false")  # servers of tests have one only where it is tested
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -691,6 +691,7 @@ CODES: dict[str, Entry] = {
     "stream-revoked": Entry(StreamRevoked, "The right to the stream was taken away; ask whoever runs it."),
     # About the server.
     "shutting-down": Entry(ShuttingDown, "The server is being stopped.", closes=True),
+    "cut-off": Entry(ConnectionLost, "An administrator ended this connection.", closes=True),
     "manager-lost": Entry(ConnectionLost, "The connection manager of this connection is gone; connect again.", True),
     "store-lost": Entry(Unavailable, "The server lost its state store; connect again and subscribe anew.", closes=True),
     "internal": Entry(FairleadError, "The server met a fault of its own; its log says more."),

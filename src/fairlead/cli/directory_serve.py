@@ -73,6 +73,7 @@ def serve(
         "server.managers": managers,
         "server.insecure": insecure,
         "directory.serve": True,
+        "console.enabled": False,  # `--set console.enabled=true` for one
     }
     for text in settings:
         key, equals, value = text.partition("=")

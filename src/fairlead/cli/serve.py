@@ -23,6 +23,8 @@ from fairlead.runtime import config as configuration
 )
 @click.option("--managers", type=int, help="Connection managers; 0 means one per core.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this host without authentication.")
+@click.option("--console", metavar="HOST:PORT", help="Where browsers reach the console; 127.0.0.1:7480 if not said.")
+@click.option("--no-console", is_flag=True, help="Do without the console.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much is logged.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people, or for programs.")
 @click.option("--set", "settings", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting.")
@@ -33,6 +35,8 @@ def serve(
     listen: tuple[str, ...],
     managers: int | None,
     insecure: bool | None,
+    console: str | None,
+    no_console: bool,
     log_level: str | None,
     log_format: str | None,
     settings: tuple[str, ...],
@@ -58,6 +62,8 @@ def serve(
         "server.insecure": insecure,
         "log.level": log_level,
         "log.format": log_format,
+        "console.enabled": False if no_console else True if console else None,
+        "console.listen": [console] if console else None,
     }
     for text in settings:
         name, equals, value = text.partition("=")

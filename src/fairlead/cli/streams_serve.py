@@ -56,6 +56,7 @@ def serve(
         "server.managers": managers,
         "server.insecure": insecure,
         "streams.serve": True,
+        "console.enabled": False,  # `--set console.enabled=true` for one
     }
     for text in settings:
         key, equals, value = text.partition("=")

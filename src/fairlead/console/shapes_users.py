@@ -24,7 +24,6 @@ class Connection(Struct, kw_only=True):
     age_s: float
     subscriptions: int | None
     registrations: int | None
-    sessions: list[str]  # of queues and durable topics
     inside: bool  # one of the server's own programs
 
 

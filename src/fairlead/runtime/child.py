@@ -27,6 +27,7 @@ MODULES: Final = {
     "bridge": "fairlead.sites.edge.bridge",
     "registrar": "fairlead.runtime.registrar_child",
     "streams": "fairlead.runtime.streams_child",
+    "console": "fairlead.runtime.console_child",
     "tunnel-gateway": "fairlead.runtime.tunnel_child",
     "tunnel-broker": "fairlead.runtime.tunnel_child",
 }

@@ -165,6 +165,7 @@ def check(config: Config) -> None:
     _check_tls(config)
     _check_tokens(config)
     _check_tunnel(config)
+    _check_console(config)
     configured(config.streams.relations)
     for address in addresses:
         if isinstance(address, UnixAddress) and len(address.path.encode()) > 107:
@@ -307,6 +308,25 @@ def _check_tunnel(config: Config) -> None:
             f"anybody who reaches {link} could pretend to be a broker: make a secret with `fairlead node secret FILE`, "
             "set [tunnel] link_secret_file to it, and give it to the brokers too"
         )
+
+
+def _check_console(config: Config) -> None:
+    if not config.console.enabled:
+        return
+    for text in config.console.listen:
+        address = parse_listen(text)
+        if isinstance(address, UnixAddress) or address.is_loopback:
+            continue
+        if users_path(config) is None and not config.server.insecure:
+            raise ConfigError(
+                f"a console on {address} would let anybody on the network in; add a user with `fairlead user add "
+                "NAME`, or say --insecure if the network is closed"
+            )
+        if not config.security.tls_certificate and not config.server.insecure:
+            raise ConfigError(
+                f"a console on {address} would show passwords to whoever is on the way: set [security] tls_certificate "
+                "and tls_key, listen on 127.0.0.1 behind a proxy that speaks TLS, or say --insecure"
+            )
 
 
 def advice(config: Config) -> list[str]:

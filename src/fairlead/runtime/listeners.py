@@ -73,15 +73,15 @@ def _answers(path: Path) -> bool:
     return False
 
 
-def url(sock: socket.socket) -> str:
+def url(sock: socket.socket, scheme: str = "fairlead") -> str:
     """What a client on this host types to reach a listening socket."""
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
-        return f"fairlead+unix://{name}"
+        return f"{scheme}+unix://{name}"
     host, port = name[0], name[1]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
-    return f"fairlead://[{host}]:{port}" if ":" in host else f"fairlead://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def port(sock: socket.socket) -> int | None:

@@ -17,16 +17,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from fairlead.errors import ConfigError
 from fairlead.runtime import listeners, rundir
 
 OUTLET: Final = "tunnel-outlet"  # where managers put connections that begin with HTTP
 INTAKE: Final = "tunnel-intake"  # where the gateway takes them
 LINK: Final = "tunnel-link"  # where the broker of tunnels reaches the gateway
+CONSOLE: Final = "console-"  # where browsers reach the console
 LINK_NAME: Final = "tunnel.sock"  # of its file in the run directory
 
 
 class Plumbing:
-    """All of them, by name: `listen-N`, `wake-router`, `wake-manager-I`, `dispatch-I`, `dispatched-I`, `tunnel-…`."""
+    """All of them, by name: `listen-N`, `wake-router`, `wake-manager-I`, `dispatch-I`, `dispatched-I`, `tunnel-…`,
+    `console-N`."""
 
     def __init__(self, managers: int) -> None:
         self._managers = managers
@@ -67,6 +70,26 @@ class Plumbing:
         if LINK not in self._fds:
             self._fds[LINK] = rundir.listen_unix(run / LINK_NAME, socket.SOCK_STREAM).detach()
 
+    def complete_console(self, listen: list[str], backlog: int, *, default: bool) -> str:
+        """The sockets of the console. A note if the default one is taken, so that another free port is used."""
+        if any(name.startswith(CONSOLE) for name in self._fds):
+            return ""
+        note = ""
+        for number, text in enumerate(listen):
+            try:
+                sock = listeners.listen(text, backlog)
+            except ConfigError as error:
+                if not default:
+                    raise ConfigError(f"[console] {error}") from None
+                sock = listeners.listen(text.rpartition(":")[0] + ":0", backlog)
+                note = f"{text} is taken by another program; the console is at {listeners.url(sock, 'http')} instead"
+            self._fds[f"{CONSOLE}{number}"] = sock.detach()
+        return note
+
+    def consoles(self) -> list[socket.socket]:
+        """Copies of the console's sockets, to ask them things."""
+        return [socket.socket(fileno=os.dup(fd)) for _, fd in sorted(self._named(CONSOLE).items())]
+
     @property
     def intake(self) -> int:
         return self._fds[INTAKE]
@@ -86,6 +109,8 @@ class Plumbing:
             }
         if role == "tunnel-gateway":
             return self._named("tunnel-")
+        if role == "console":
+            return self._named(CONSOLE)
         if role in ("message-manager", "agent", "bridge", "registrar", "streams", "tunnel-broker"):
             return {}  # it listens or connects by itself: nothing of it has to outlive it
         return {**self._named("listen-"), **self._named("dispatch-"), **self._named("dispatched-")}

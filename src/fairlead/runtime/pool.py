@@ -34,7 +34,14 @@ REGISTRAR = "registrar"  # tells the directory of this server and its applicatio
 STREAMS = "streams"  # the stream administration, where there is one
 GATEWAY, BROKER = "tunnel-gateway", "tunnel-broker"  # of tunnels; their posts are empty until somebody needs them
 TUNNELS = (BROKER, GATEWAY)
-BESIDE = (BRIDGE, REGISTRAR, STREAMS, *TUNNELS)  # clients of their own server: it is ready, and goes on, without them
+CONSOLE = "console"  # the web page and the admin API
+BESIDE = (
+    BRIDGE,
+    REGISTRAR,
+    STREAMS,
+    *TUNNELS,
+    CONSOLE,
+)  # clients of their own server: it is ready, and goes on, without them
 NOT_NEEDED = "not needed yet"
 SETTLE_S = 0.02
 STOP_S = 5.0
@@ -123,10 +130,13 @@ class Pool:
             self.posts[STREAMS] = Post(STREAMS, 0, python)
         if config.tunnel.enabled:
             self.posts |= {role: Post(role, 0, python, halted=NOT_NEEDED) for role in TUNNELS}
+        if config.console.enabled:
+            self.posts[CONSOLE] = Post(CONSOLE, 0, python)
         self.urls: list[str] = []  # where this server listens
         self.links: list[dict[str, Any]] = []  # the bridge's own report
         self.registrar: dict[str, Any] = {}  # the registrar's own report
         self.streams: dict[str, Any] = {}  # the stream administration's own report
+        self.console: dict[str, Any] = {}  # the console's own report
         self.tunnels: dict[str, dict[str, Any]] = {}  # what gateway and broker of tunnels report
         self.managers: list[Post] = [Post("manager", i, python) for i in range(managers)]
 
@@ -144,6 +154,8 @@ class Pool:
         """Make sure somebody is, or will be, in this post; and beside it a standby, once the server is ready."""
         if self.stopping or post.halted or post.waiting or post.holder is not None:
             return
+        if post.role == CONSOLE and not self.ready:
+            return  # those who serve clients are started first
         if self.adoptable:
             return  # who serves may not have reported yet: nobody may serve beside it
         if post.active is None:
@@ -337,6 +349,8 @@ class Pool:
                 self.registrar = dict(message.get("registrar", {}))
             case "streams":
                 self.streams = dict(message.get("streams", {}))
+            case "console":
+                self.console = dict(message.get("console", {}))
             case "tunnels":
                 self.tunnels[child.role] = dict(message.get("tunnels", {}))
             case "failed":
@@ -491,6 +505,10 @@ class Pool:
                     post.name, f"given up for a while, the directory hears nothing of this server: {reason}"
                 )
                 self._loop.call_after(REST_S, lambda: self._try_again(post))
+            return
+        if post.role == CONSOLE:
+            self._log.error(post.name, f"given up for a while, everything else goes on: {reason}")
+            self._loop.call_after(REST_S, lambda: self._try_again(post))
             return
         if post.role == STREAMS:
             self._log.error(post.name, f"given up for a while, streams go on and no new ones are brokered: {reason}")

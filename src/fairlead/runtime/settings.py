@@ -853,6 +853,61 @@ class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 200
 
 
+class Console(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The web page of this server, and the HTTP/JSON interface it stands on (docs/api.md)."""
+
+    enabled: Annotated[
+        bool, Meta(description="Start the console. It costs one process of some 40 MB; nothing else needs it.")
+    ] = True
+    listen: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            description="Where browsers reach it: HOST:PORT or unix:PATH. Beyond loopback it speaks TLS with the "
+            "server's certificate and needs a users file, or `insecure`. If the default port is taken another free one "
+            "is used, and said; one that is set here must be free.",
+        ),
+    ] = msgspec.field(default_factory=lambda: ["127.0.0.1:7480"])
+    hosts: Annotated[
+        list[str],
+        Meta(
+            description="Names under which browsers reach it, such as `console.example.org`, with the port where it is "
+            "another. Requests for any other name are refused, so that no site can point its own name at this console. "
+            "Addresses and localhost need not be named."
+        ),
+    ] = msgspec.field(default_factory=list)
+    history_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=2_678_400,
+            description="How long figures are kept, one for every ten seconds; those of the last quarter of an hour "
+            "for every second. A day costs about 70 kB a series in memory and in the data directory.",
+        ),
+    ] = 21_600.0
+    destinations: Annotated[
+        int,
+        Meta(ge=0, le=10_000, description="Destinations whose depth is kept in the history, the busiest first."),
+    ] = 50
+    probe_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="How often a tiny message is sent through the server to measure its round trip. 0: never.",
+        ),
+    ] = 0.5
+    session_s: Annotated[
+        float, Meta(ge=60, description="How long a login lasts without a request before it has to be said again.")
+    ] = 43_200.0
+    live_clients: Annotated[
+        int, Meta(ge=1, le=1000, description="Pages that may look on at a time; further ones are turned away.")
+    ] = 32
+    open_metrics: Annotated[
+        bool, Meta(description="Let everybody who reaches the console read `/metrics`, also where there are users.")
+    ] = False
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the server writes down."""
 
@@ -894,6 +949,7 @@ class Config(Struct, frozen=True, kw_only=True):
     tunnel: Tunnel = Tunnel()
     directory: Directory = Directory()
     streams: Streams = Streams()
+    console: Console = Console()
     destinations: dict[str, Destination] = {}
     agent: bool = False  # a client manager of a cluster: groups of other nodes keep the messages, an agent reaches them
     origins: dict[str, str] = {}
@@ -914,6 +970,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "tunnel": Tunnel,
     "directory": Directory,
     "streams": Streams,
+    "console": Console,
 }
 
 

@@ -127,6 +127,7 @@ class Status(msgspec.Struct, kw_only=True):
     links: list[dict[str, Any]]  # to parents, as the bridge last reported them
     registrar: dict[str, Any]  # of a broker: what it told the directory, and how that is
     streams: dict[str, Any]  # the stream administration, and how many streams, adapters and clients it has
+    console: dict[str, Any]  # its state, where it is, who looks on
     tunnel: dict[str, Any]  # through HTTP: the state of its processes, and counts
     stored: int
     stored_bytes: int

@@ -38,6 +38,7 @@ from fairlead.runtime.pauses import Pauses
 from fairlead.runtime.plumbing import LINK_NAME, Plumbing
 from fairlead.runtime.pool import (
     BESIDE,
+    CONSOLE,
     KEEPS_MESSAGES,
     MESSAGE_MANAGER,
     REGISTRAR,
@@ -50,12 +51,14 @@ from fairlead.runtime.pool import (
 from fairlead.runtime.questions import Questions
 from fairlead.runtime.replacing import Replacing
 from fairlead.runtime.restarting import Restarting
+from fairlead.runtime.settings import Console
 from fairlead.runtime.status import Component, Status, UpdateRecord, look
 from fairlead.runtime.tunnelling import STATUS_NAME, Tunnelling
 from fairlead.runtime.usage import usage_of
 from fairlead.runtime.users_watch import UsersWatch
 from fairlead.runtime.version import VERSION
 from fairlead.runtime.watch import Watch
+from fairlead.security.throttling import is_local
 from fairlead.store import layout
 from fairlead.store.census import census
 from fairlead.store.edge import segment
@@ -162,6 +165,7 @@ class Supervisor:
             self._plumbing.complete(self._config.server.listen, self._config.server.backlog)
         if self._config.tunnel.enabled:
             self._plumbing.complete_tunnels(self._run)
+        self._console_note = self._complete_console()
         self._tunnelling = Tunnelling(self._pool, self._plumbing, self._loop, self._log)
         self._listening = self._plumbing.listening()
         self._pool.urls = [listeners.url(sock) for sock in self._listening]
@@ -222,6 +226,22 @@ class Supervisor:
         (self._run / "updates.json").unlink(missing_ok=True)
         return note
 
+    def _complete_console(self) -> str:
+        settings = self._config.console
+        if not settings.enabled:
+            self._consoles = []
+            return ""
+        default = "console.listen" not in self._config.origins and settings.listen == Console().listen
+        note = self._plumbing.complete_console(settings.listen, self._config.server.backlog, default=default)
+        if note:
+            self._log.warning("console", note)
+        self._consoles = self._plumbing.consoles()
+        return note
+
+    def _console_urls(self) -> list[str]:
+        secure = bool(self._config.security.tls_certificate)
+        return [listeners.url(sock, console_scheme(sock, secure)) for sock in self._consoles]
+
     def _adopt(self, left: list[rundir.ChildNote]) -> None:
         """Wait for the living to report, with everything they hold; whoever stays silent is killed."""
         if self._note.mode != MODE:
@@ -275,6 +295,8 @@ class Supervisor:
         with contextlib.suppress(OSError, ValueError):
             server = "" if urls[0] == "fairlead://127.0.0.1:7400" else f" --server {urls[0]}"
             print(text, file=self._out)
+            if self._consoles:
+                print(f"Look at it in a browser:     {self._console_urls()[0]}", file=self._out)
             print(f"Listen in another terminal:  fairlead sub 'demo.>'{server}", file=self._out)
             print(f"Say something in a third:    fairlead pub demo.hello world{server}", file=self._out, flush=True)
         if self._ready_fd is not None:
@@ -401,6 +423,8 @@ class Supervisor:
                     self._stop("asked to stop")
                 case "admin":
                     self._ask_message_manager(asker, question)
+                case "disconnect":
+                    self._disconnect(asker, int(question["uid"]), str(question.get("text", "")))
                 case "broker-state":
                     self._set_broker_state(asker, question.get("state"))
                 case "reexec":
@@ -433,6 +457,14 @@ class Supervisor:
         if post.active is None or not post.active.ready_s or not post.active.send("broker-state", state=state):
             raise ConfigError("The registrar is not in service; try again.")
         asker.answer(state=state)
+
+    def _disconnect(self, asker: Asker, uid: int, text: str) -> None:
+        """Cut a client off; most come back by themselves."""
+        found = next((one for one in self._peek.connections().read_all() if one.uid == uid), None)
+        child = self._pool.managers[found.manager].active if found is not None else None
+        if found is None or child is None or not child.send("disconnect", uid=uid, index=found.index, text=text):
+            raise ConfigError(f"There is no connection {uid}.")
+        asker.answer()
 
     def _ask_message_manager(self, asker: Asker, question: dict[str, Any]) -> None:
         """Pass an administration command on; the same handlers as behind `_ADMIN` answer it (CLU-185)."""
@@ -595,6 +627,7 @@ class Supervisor:
             tunnel=self._tunnelling.status(counters),
             registrar=self._beside_status(REGISTRAR, self._pool.registrar),
             streams=self._beside_status(STREAMS, self._pool.streams),
+            console=self._console_status(),
             stored=sum(manager.stored for manager in seen.managers),
             stored_bytes=sum(manager.stored_bytes for manager in seen.managers),
             message=seen.message,
@@ -612,6 +645,13 @@ class Supervisor:
         settings, post = self._config.messages, self._pool.messages
         state = post.active.state if post.active is not None else f"none: {post.halted}" if post.halted else "none"
         return {"enabled": settings.enabled, "state": state, "sync": settings.sync, **counters}
+
+    def _console_status(self) -> dict[str, Any]:
+        return {
+            **self._beside_status(CONSOLE, self._pool.console),
+            "urls": self._console_urls(),
+            "note": self._console_note,
+        }
 
     def _beside_status(self, role: str, report: dict[str, Any]) -> dict[str, Any]:
         post = self._pool.posts.get(role)
@@ -680,6 +720,10 @@ class Supervisor:
             if sock.family == socket.AF_UNIX:
                 Path(sock.getsockname()).unlink(missing_ok=True)
             sock.close()
+        for sock in self._consoles:
+            if sock.family == socket.AF_UNIX:
+                Path(sock.getsockname()).unlink(missing_ok=True)
+            sock.close()
         self._plumbing.close()
         segment.remove_directory(self._store)
         for name in (
@@ -700,6 +744,13 @@ class Supervisor:
             asker.answer()
         self._loop.close()
         return self._exit
+
+
+def console_scheme(sock: socket.socket, has_certificate: bool) -> str:
+    """Browsers on this host need no TLS; those that come over the network get it where there is a certificate."""
+    if sock.family == socket.AF_UNIX:
+        return "http"
+    return "https" if has_certificate and not is_local(f"[{sock.getsockname()[0]}]:0") else "http"
 
 
 def _readable(sock: socket.socket) -> bool:

@@ -1,8 +1,8 @@
 """How a server's own programs log in at it: as users that no users file has.
 
-The registrar and the stream administration are ordinary clients with reserved user names. Their passwords follow from
-the secret that lies in the server's store, where only the server's own processes can read it, and are made anew with
-each store.
+The registrar, the stream administration and the console are ordinary clients with reserved user names. Their passwords
+follow from the secret that lies in the server's store, where only the server's own processes can read it, and are made
+anew with each store.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Final
 
 REGISTRAR: Final = "_registrar"
 STREAMS: Final = "_streams"
+CONSOLE: Final = "_console"
 
 _PURPOSES: Final = {
     REGISTRAR: b"fairlead: login of the registrar",
     STREAMS: b"fairlead: login of the stream administration",
+    CONSOLE: b"fairlead: login of the console",
 }
 USERS: Final = frozenset(_PURPOSES)
 

@@ -98,6 +98,20 @@ def principal(user: str, groups: Iterable[str] = (), tenant: str = "") -> str:
     return _BETWEEN.join((user, tenant, *groups)) if groups or tenant else user
 
 
+CONSOLES = Rights(
+    publish=("_CONSOLE.>",),
+    subscribe=("_CONSOLE.>",),
+    serve=(),
+    send=(">",),
+    consume=(LOG,),
+    browse=(),
+    create=(),
+    admin=(">",),
+)
+"""Of the console at its own server: it sends what a user of it may send, follows the log, asks for what streams there
+are, and measures round trips. Whatever else it does it asks the supervisor for."""
+
+
 class Rules:
     """The rights of all users. Someone it does not know may do nothing; `""` is a client without a name."""
 
@@ -118,6 +132,7 @@ class Rules:
         self._rights.setdefault(ANONYMOUS, Rights())
         self._rights[inside.REGISTRAR] = REGISTRARS
         self._rights[inside.STREAMS] = STREAM_ADMINISTRATIONS
+        self._rights[inside.CONSOLE] = CONSOLES
         self._held: dict[str, Held | None] = {}
         self._answers: dict[tuple[str, Action, str], bool] = {}
 

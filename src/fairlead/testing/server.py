@@ -22,7 +22,8 @@ from fairlead.testing.ready import await_ready
 class Server:
     """One server: `url`, `data`, `status()`, `update()`, `kill()`; a context manager that stops what it started.
 
-    `settings` are those of the configuration file, by name: `Server(**{"fairness.limit": 100})`.
+    It has a console only with `console=True`; `console_url` says where. `settings` are those of the configuration file,
+    by name: `Server(**{"fairness.limit": 100})`.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Server:
         python: str = sys.executable,
         environment: dict[str, str] | None = None,
         command: tuple[str, ...] = ("serve",),
+        console: bool = False,
         **settings: Any,
     ) -> None:
         self._temporary = None if data else tempfile.TemporaryDirectory(prefix="fairlead-test-")
         self.data = data or Path(self._temporary.name if self._temporary else "")
         self._arguments = [python, "-m", "fairlead", *command, "--data", str(self.data), "--listen", listen]
         self._arguments += ["--managers", str(managers)]
+        settings = {"console.enabled": console, **({"console.listen": "127.0.0.1:0"} if console else {}), **settings}
         for name, value in settings.items():
             self._arguments += ["--set", f"{name}={value}"]
         self._environment = os.environ | (environment or {})
@@ -123,6 +126,12 @@ class Server:
     @property
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
+
+    @property
+    def console_url(self) -> str:
+        """Where its console is; empty without one."""
+        urls: list[str] = self.status(brief=True)["console"]["urls"]
+        return urls[0] if urls else ""
 
     def ask(self, command: str, **facts: Any) -> dict[str, Any]:
         """A question to the supervisor, see `fairlead.runtime.admin`."""

@@ -355,6 +355,11 @@ class Manager:
                             self._ask_to_move(index, client)
             case "reload":
                 self._reload()
+            case "disconnect":
+                index, uid = command.args["index"], command.args["uid"]
+                if (named := self._clients.get(index)) is not None and named.uid == uid:
+                    last = error_frame("cut-off", command.args.get("text", ""))
+                    self._traffic.close(index, uid, "cut-off", last)
 
     def _reload(self) -> None:
         try:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fairlead.runtime.settings import (
+    Console,
     Directory,
     Fairness,
     Limits,
@@ -249,6 +250,9 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = Links()
     tunnel: Annotated[Tunnel, Meta(description="Of a `cm`: the section [tunnel].")] = Tunnel()
+    console: Annotated[
+        Console, Meta(description="Of a `cm`: the section [console]. Here it is off unless `enabled` says otherwise.")
+    ] = Console(enabled=False)
     directory: Annotated[
         Directory,
         Meta(description="Of a `cm`: the section [directory], for it as a broker. Whether it keeps one stands above."),

@@ -27,6 +27,7 @@ def server_config(node: NodeConfig, settings: ClusterSettings) -> Config:
         log=node.log,
         links=node.links,
         tunnel=node.tunnel,
+        console=node.console,
         directory=msgspec.structs.replace(node.directory, serve=settings.directory.serve),
         agent=True,
     )

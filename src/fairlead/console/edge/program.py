@@ -1,0 +1,201 @@
+"""The console's process at work: its HTTP server, its look at the server, and its own connection as a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from starlette.types import Scope
+
+from fairlead.broker.edge.tls import make_context
+from fairlead.console.edge.app import AllHandlers, ConsoleApp
+from fairlead.console.edge.around_handlers import DirectoryAccess
+from fairlead.console.edge.asking import Supervisor
+from fairlead.console.edge.doorman import Doorman
+from fairlead.console.edge.own_client import OwnClient
+from fairlead.console.edge.watching import Watcher
+from fairlead.console.gatekeeping import Gate
+from fairlead.console.live import Hub
+from fairlead.console.log_views import event
+from fairlead.errors import FairleadError
+from fairlead.runtime.settings import Console as Wishes
+from fairlead.security.rules import LOG, Rules
+from fairlead.security.throttling import is_local
+from fairlead.tunnel.edge.gateway.patience import PatientHttp
+
+PATIENCE_S: Final = 20.0  # for headers to arrive and answers to be read
+CONNECTIONS_MAX: Final = 512
+CONNECTIONS_PER_ADDRESS: Final = 128
+KEEP_ALIVE_S: Final = 30
+LEAVE_S: Final = 2
+HISTORY_FILE: Final = "history"
+
+Say = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What this console is to be."""
+
+    sockets: list[socket.socket]
+    run_dir: Path
+    folder: Path  # in the data directory, for what it keeps
+    own: str  # URL of the server
+    user: str
+    password: str
+    users_file: Path | None
+    wishes: Wishes
+    managers: int
+    arena_bytes: int
+    certificate: str = ""
+    key: str = ""
+    node: str = ""
+    clustered: bool = False
+    directory: DirectoryAccess | None = field(default=None)
+
+
+class Console:
+    """All parts of one console."""
+
+    def __init__(self, settings: Settings, *, say: Say) -> None:
+        self._settings, self._say = settings, say
+        wishes = settings.wishes
+        self._supervisor = Supervisor(settings.run_dir)
+        self._hub = Hub(wishes.live_clients)
+        self._doorman = Doorman(settings.users_file, wishes.session_s)
+        self._client = OwnClient(
+            settings.own,
+            user=settings.user,
+            password=settings.password,
+            probe_s=wishes.probe_s,
+            on_event=self._on_event,
+        )
+        self._watcher = Watcher(
+            self._supervisor,
+            self._hub,
+            lambda listeners: self._app.wake(listeners),
+            file=settings.folder / HISTORY_FILE,
+            managers=settings.managers,
+            arena_bytes=settings.arena_bytes,
+            history_s=wishes.history_s,
+            destinations=wishes.destinations,
+            node=settings.node,
+            latency=self._client.latency,
+        )
+        handlers = AllHandlers(
+            self._supervisor,
+            self._watcher,
+            self._doorman,
+            self._client,
+            node=settings.node,
+            clustered=settings.clustered,
+        )
+        handlers.run_dir, handlers.directory_access = settings.run_dir, settings.directory
+        self._app = ConsoleApp(
+            handlers,
+            self._hub,
+            Gate(wishes.hosts),
+            self._audit,
+            secure=is_secure,
+            open_metrics=wishes.open_metrics,
+        )
+        self._servers = [QuietServer(config) for config in configs(self._app, settings)]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watcher.run())
+            group.create_task(self._client.run())
+            for server, sock in zip(self._servers, self._settings.sockets, strict=True):
+                group.create_task(server.serve([sock]))
+
+    def facts(self) -> dict[str, Any]:
+        """For the status report."""
+        return {"looking_on": len(self._hub.listeners), "logins": len(self._doorman)}
+
+    def reload(self, users: Rules | Path | None) -> None:
+        """Users and rules were changed."""
+        assert not isinstance(users, Rules)  # whoever checks passwords needs the file itself
+        self._doorman.reload(users)
+
+    async def close(self) -> None:
+        self._app.close()
+        for server in self._servers:
+            server.should_exit = True
+        await self._client.close()
+        self._doorman.close()
+        self._watcher.close()
+
+    def _on_event(self, record: dict[str, Any]) -> None:
+        told = event(record)
+        self._app.wake(self._hub.tell_event(told.ms, msgspec.json.encode(told)))
+
+    async def _audit(self, user: str, action: str, about: str, outcome: str) -> None:
+        """Into the event log; where there is none just now, into the server's own."""
+        who = user or "somebody"
+        try:
+            await self._supervisor.administer(
+                "audit", destination=LOG, user=user, action=action, object=about[:512], outcome=outcome
+            )
+        except FairleadError:
+            self._say("warning", f"audit: {who} ordered {action} {about[:200]!r}: {outcome}")
+
+
+class QuietServer(uvicorn.Server):
+    """Signals are the supervisor's to give."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def configs(app: ConsoleApp, settings: Settings) -> list[uvicorn.Config]:
+    """One for each socket: those that the network reaches speak TLS where there is a certificate."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    patience = {
+        "patience_s": PATIENCE_S,
+        "connections_max": CONNECTIONS_MAX,
+        "connections_per_address": CONNECTIONS_PER_ADDRESS,
+        "addresses": Counter[str](),
+    }
+    found = []
+    for sock in settings.sockets:
+        config = uvicorn.Config(
+            app,
+            http=type("Http", (PatientHttp,), patience),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=LEAVE_S,
+        )
+        config.load()
+        config.ssl = tls_of(sock, settings)
+        found.append(config)
+    return found
+
+
+def tls_of(sock: socket.socket, settings: Settings) -> ssl.SSLContext | None:
+    if not settings.certificate or sock.family == socket.AF_UNIX or is_local(f"[{sock.getsockname()[0]}]:0"):
+        return None
+    context = make_context(settings.certificate, settings.key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def is_secure(scope: Scope) -> bool:
+    return bool(scope.get("scheme") == "https")
