@@ -235,8 +235,9 @@ class Commands:
 
     def destinations(self, asked: Listing) -> dict[str, Any]:
         """Queues and topics with their figures; `pattern` as in subscriptions, `sort` by any of the figures."""
+        producers = self._core.sessions.producers()
         found = [
-            {**one.facts(), "group": self._core.group}
+            {**one.facts(), "group": self._core.group, "producers": producers[one.number]}
             for one in self._core.destinations.values()
             if (not asked.kind or one.kind == asked.kind) and _wanted(asked.pattern, one.name)
         ]
@@ -264,6 +265,7 @@ class Commands:
         return {
             **one.facts(),
             "group": self._core.group,
+            "producers": self._core.sessions.producers()[one.number],
             "blocked": self._core.is_blocked(one),
             "parameters": parameters,
             "subscriptions": [subscription._asdict() for subscription in one.subscriptions()],

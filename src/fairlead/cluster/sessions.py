@@ -9,6 +9,7 @@ accepted (CLU-124).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from hmac import compare_digest
@@ -366,6 +367,10 @@ class Sessions:
         return self._write(session)
 
     # ------------------------------------------------------------------ administration
+
+    def producers(self) -> Counter[int]:
+        """How many each destination has, by its number."""
+        return Counter(number for session in self.by_id.values() for number in session.producers)
 
     def facts(self, session: Session) -> dict[str, Any]:
         line = session.line

@@ -6,17 +6,18 @@ What went out of a queue is what was delivered; so a message that is delivered t
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from fairlead.cluster.subscriptions import fits
+from fairlead import topics
 from fairlead.console.rates import rate
 from fairlead.console.shapes_messages import Destination, Destinations, Sort
 from fairlead.errors import BadParameter
 
 Facts = dict[str, Any]
+APART_S: Final = 0.5  # rates over shorter times would only be noise
 UNKNOWN_LAST: Final = -1.0  # what is not known sorts as the smallest
 
 
@@ -26,22 +27,25 @@ class Ledger:
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, int, int | None, float | None, float | None]] = {}
 
-    def rows(self, facts: Iterable[Facts], now_s: float) -> list[Destination]:
+    def rows(self, facts: Iterable[Facts], now_s: float, now_ms: int) -> list[Destination]:
         """Rows of these; whatever is not among them any more is forgotten."""
         found, seen = [], {}
         for one in facts:
             name, taken, given = str(one["name"]), int(one["next"]), one.get("delivered")
             at_s, before_in, before_out, rate_in, rate_out = self._before.get(name, (now_s, taken, given, None, None))
-            if now_s > at_s:
+            if now_s - at_s >= APART_S or taken < before_in:
                 rate_in = rate(before_in, taken, now_s - at_s)
                 rate_out = rate(before_out, given, now_s - at_s)
-            seen[name] = now_s, taken, given, rate_in, rate_out
-            found.append(row(one, rate_in, rate_out))
+                at_s, before_in, before_out = now_s, taken, given
+            seen[name] = at_s, before_in, before_out, rate_in, rate_out
+            found.append(row(one, rate_in, rate_out, now_ms))
         self._before = seen
         return found
 
 
-def row(one: Facts, rate_in: float | None, rate_out: float | None) -> Destination:
+def row(one: Facts, rate_in: float | None, rate_out: float | None, now_ms: int) -> Destination:
+    """`oldest_ms` of administration is when the oldest one came, 0 if none waits."""
+    arrived_ms = one.get("oldest_ms") or 0
     return Destination(
         name=one["name"],
         kind=one["kind"],
@@ -64,7 +68,7 @@ def row(one: Facts, rate_in: float | None, rate_out: float | None) -> Destinatio
         kept_bytes=one["kept_bytes"],
         redelivered=one.get("redelivered"),
         dropped=one["dropped"],
-        oldest_ms=one.get("oldest_ms"),
+        oldest_ms=max(0, now_ms - arrived_ms) if arrived_ms else None,
         blocked=bool(one["blocked"]),
         paused=bool(one["paused"]),
         rate_in=rate_in,
@@ -88,7 +92,8 @@ def page(
     complete: bool = True,
 ) -> Destinations:
     """Those that fit, in order. Figures are sorted with the largest first unless said otherwise, names from A on."""
-    found = [one for one in rows if (not kind or one.kind == kind) and wanted(pattern, one.name)]
+    fits = matcher(pattern)
+    found = [one for one in rows if (not kind or one.kind == kind) and fits(one.name)]
     down = sort != "name" if descending is None else descending
     keyed = sorted(((_key(one, sort), one.name, one) for one in found), key=lambda entry: entry[1])
     keyed.sort(key=lambda entry: entry[0], reverse=down)
@@ -105,13 +110,12 @@ def page(
     )
 
 
-def wanted(pattern: str, name: str) -> bool:
-    """Does the name fit? A plain word is looked for anywhere in it."""
-    if not pattern or pattern == name:
-        return True
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Does a name fit? A plain word is looked for anywhere in it; everything else is a pattern as in subscriptions."""
     if any(sign in pattern for sign in "*>?") or pattern.startswith(("glob:", "regex:")):
-        return fits(pattern, name)
-    return pattern.lower() in name.lower()
+        return topics.compile(pattern).matches
+    word = pattern.lower()
+    return lambda name: word in name.lower()
 
 
 def _key(one: Destination, sort: Sort) -> float | str:

@@ -52,6 +52,12 @@ def document(version: str) -> dict[str, Any]:
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "fairlead-console"},
                 "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},
+                "csrf": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "X-Fairlead-CSRF",
+                    "description": "`csrf` of GET /api/v1/me.",
+                },
             },
         },
         "security": [{}, {"cookie": []}, {"basic": []}, {"bearer": []}],
@@ -68,15 +74,8 @@ def described(one: Operation) -> dict[str, Any]:
         "responses": _responses(one),
     }
     if one.changes:
-        found["parameters"].append(
-            {
-                "name": "X-Fairlead-CSRF",
-                "in": "header",
-                "required": False,
-                "description": "`csrf` of GET /api/v1/me; not needed with Authorization.",
-                "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"},
-            }
-        )
+        found["description"] += " With a cookie, or without users, X-Fairlead-CSRF has to be there."
+        found["security"] = [{"csrf": []}, {"cookie": [], "csrf": []}, {"basic": []}, {"bearer": []}]
     if one.body is not None:
         content = {"application/json": {"schema": {"$ref": REF.format(name=one.body.__name__)}}}
         found["requestBody"] = {"required": bool(_required(one.body)), "content": content}

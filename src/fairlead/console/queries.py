@@ -81,7 +81,7 @@ class SessionsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class HistoryQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     series: Annotated[
-        str, Meta(max_length=16_384, description="Names with commas; `depth/*` stands for all that begin so.")
+        str, Meta(max_length=2048, description="Names with commas; `depth/*` stands for all that begin so.")
     ] = ""
     since_ms: Moment = 0
     step_s: Annotated[

@@ -39,7 +39,7 @@ class Destination(Struct, kw_only=True):
     next: Count  # order number the next one gets
     kept: Count  # readable, consumed or not
     kept_bytes: Count
-    redelivered: int | None  # deliveries beyond the first, of what waits now
+    redelivered: int | None  # deliveries that were not the first, since its message manager serves it
     dropped: Count
     oldest_ms: int | None  # for how long the oldest waiting message has been there
     blocked: bool  # its producers are held back

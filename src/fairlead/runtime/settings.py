@@ -896,7 +896,7 @@ class Console(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             le=60,
             description="How often a tiny message is sent through the server to measure its round trip. 0: never.",
         ),
-    ] = 0.5
+    ] = 1.0
     session_s: Annotated[
         float, Meta(ge=60, description="How long a login lasts without a request before it has to be said again.")
     ] = 43_200.0

@@ -48,7 +48,7 @@ log = logging.getLogger("fairlead.console")
 
 Audit = Callable[[str, str, str, str], Awaitable[None]]
 """Who, what, about what, and what became of it."""
-Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
+Metrics = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class AllHandlers(MessageHandlers, AroundHandlers):
@@ -132,8 +132,7 @@ class ConsoleApp:
         if not self._open_metrics:
             caller = await self._doorman.who(http.headers, cookies_of(http), source(http))
             self._check_known(caller)
-        content, kind = await self._metrics()
-        return Response(content, headers={"Content-Type": kind, **NO_STORE})
+        return await self._metrics(http)
 
     async def _who(self, http: HttpRequest, operation: Operation) -> Caller:
         if operation.name == "login":
@@ -179,6 +178,7 @@ class ConsoleApp:
         except FairleadError as error:
             await self._audit(caller.user, operation.name, about(operation, values, body), error.code)
             raise
+        self._handlers.watcher.changed()
         await self._audit(caller.user, operation.name, about(operation, values, body), "done")
         return told(result)
 

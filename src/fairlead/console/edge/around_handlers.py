@@ -24,7 +24,6 @@ from fairlead.console.shapes_users import (
     Tunnels,
 )
 from fairlead.errors import FairleadError
-from fairlead.pipeline import registry
 from fairlead.runtime.rundir import short_path
 from fairlead.runtime.tunnelling import STATUS_NAME
 
@@ -125,7 +124,7 @@ class AroundHandlers(Handlers):
         )
 
     async def pipelines(self, asked: Request) -> Pipelines:
-        jobs = await asyncio.to_thread(lambda: list(registry.entries(registry.state_directory()))[:JOBS_MAX])
+        jobs = await asyncio.to_thread(_jobs)
         cursors = _joined(await self.supervisor.administer("cursors"), "cursors")
         sinks = _joined(await self.supervisor.administer("sinks"), "sinks")
         stages = _joined(await self.supervisor.administer("stages"), "stages")
@@ -136,6 +135,12 @@ class AroundHandlers(Handlers):
             jobs=[_job(one) for one in jobs],
             complete=True,
         )
+
+
+def _jobs() -> list[dict[str, Any]]:
+    from fairlead.pipeline import registry  # only when asked for: much comes with it
+
+    return list(registry.entries(registry.state_directory()))[:JOBS_MAX]
 
 
 def _joined(answer: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from fairlead.console.shapes_server import Cluster, Overview, UpdateDone
 from fairlead.console.shapes_time import Check, Events, Health, History
 from fairlead.console.shapes_users import Connections, Sessions
 from fairlead.console.users_views import after_number, connections, session
-from fairlead.errors import FairleadError, NoReceiver
+from fairlead.errors import FairleadError
 from fairlead.runtime.version import VERSION
 
 CLUSTER_S: Final = 5.0
@@ -133,7 +133,7 @@ class Handlers:
         uid = number(asked.values["id"], "The id of a connection")
         report = await self.watcher.report(fresh_s=0.0)
         if not any(one["uid"] == uid for one in report["connections"]):
-            raise NoReceiver(f"There is no connection {uid}.", code="no-receiver")
+            raise Denied(404, f"There is no connection {uid}.", code="no-receiver")
         text = f"{asked.caller.user or 'An administrator'} ended this connection from the console."
         await self.supervisor.ask("disconnect", uid=uid, text=text)
         return Done()

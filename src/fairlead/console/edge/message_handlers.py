@@ -11,6 +11,7 @@ from fairlead.console.authority import is_admin, rights_of, sees
 from fairlead.console.destinations import page, row
 from fairlead.console.edge.handlers import Handlers
 from fairlead.console.edge.request import Request
+from fairlead.console.edge.watching import now_ms
 from fairlead.console.shapes import Counted, Done
 from fairlead.console.shapes_messages import (
     Consumer,
@@ -63,7 +64,7 @@ class MessageHandlers(Handlers):
         known = next((one for one in await self.watcher.destinations() if one.name == asked.name), None)
         rates = (known.rate_in, known.rate_out) if known else (None, None)
         return DestinationDetail(
-            destination=row(facts, *rates),
+            destination=row(facts, *rates, now_ms()),
             parameters=facts["parameters"],
             subscriptions=[
                 Subscription(

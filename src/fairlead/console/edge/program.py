@@ -33,7 +33,7 @@ from fairlead.security.rules import LOG, Rules
 from fairlead.security.throttling import is_local
 from fairlead.tunnel.edge.gateway.patience import PatientHttp
 
-PATIENCE_S: Final = 20.0  # for headers to arrive and answers to be read
+PATIENCE_S: Final = 10.0  # for headers to arrive and answers to be read
 CONNECTIONS_MAX: Final = 512
 CONNECTIONS_PER_ADDRESS: Final = 128
 KEEP_ALIVE_S: Final = 30

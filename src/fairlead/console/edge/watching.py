@@ -31,7 +31,7 @@ from fairlead.errors import FairleadError
 
 FRESH_S: Final = 0.9
 LISTS_S: Final = 2.0  # between two looks at the long lists while somebody looks on
-DEPTHS_S: Final = 5.0  # and while nobody does
+DEPTHS_S: Final = 10.0  # and while nobody does
 DESTINATIONS_MAX: Final = 10_000
 PAGE: Final = 1000
 LIVE_DESTINATIONS: Final = 500
@@ -85,9 +85,9 @@ class Watcher:
 
     async def _turn(self) -> None:
         wanted = self._hub.wanted
-        overview = await self.overview(fresh_s=0.0, brief=not wanted & {"overview", "connections"})
+        await self.report(fresh_s=0.0, brief=not wanted & {"overview", "connections"})
         if "overview" in wanted:
-            self._tell("overview", overview)
+            self._tell("overview", await self.overview())
         lists_s = LISTS_S if "destinations" in wanted else DEPTHS_S
         if time.monotonic() - self._listed_s >= lists_s - 0.1 and (self._most or "destinations" in wanted):
             with suppress(FairleadError):
@@ -97,21 +97,22 @@ class Watcher:
                     self._tell("destinations", busiest)
         if "connections" in wanted:
             self._tell("connections", connections(self._report, limit=LIVE_CONNECTIONS, now_ms=now_ms()))
-        self._remember(overview)
+        self._remember()
 
-    def _remember(self, overview: Overview) -> None:
+    def _remember(self) -> None:
         known = len(self._report["updates"])
         before = known if self._updates_seen is None else min(self._updates_seen, known)
         pauses = [one["pause_ms"] for one in self._report["updates"][before:]]
         self._updates_seen = known
         values = series.values_of(
-            self._report, self._rates, arena_bytes=self._arena_bytes, latency=overview.latency, pauses_ms=pauses
+            self._report, self._rates, arena_bytes=self._arena_bytes, latency=self._latency(), pauses_ms=pauses
         )
         values |= series.depths_of(self._rows, self._most)
-        self.history.put(overview.now_ms, values)
+        ms = now_ms()
+        self.history.put(ms, values)
         if "history" in self._hub.wanted:
             known_now = {name: round(value, 6) for name, value in values.items() if value is not None}
-            self._tell("history", Sample(ms=overview.now_ms, values=known_now))
+            self._tell("history", Sample(ms=ms, values=known_now))
 
     def _tell(self, topic: str, what: msgspec.Struct) -> None:
         self._wake(self._hub.tell(topic, msgspec.json.encode(what)))
@@ -125,24 +126,24 @@ class Watcher:
                 if brief:
                     kept = ("attachments", "subscriptions", "registrations", "requests_open")
                     found |= {key: self._report.get(key) for key in kept if key != "attachments"}
-                self._report = found
+                self._report, self._overview = found, None
                 now_s = time.monotonic()
                 if now_s - self._looked_s > FRESH_S / 2:  # rates over shorter times would only be noise
                     self._rates.sample(now_s, counters_of(found))
                     self._looked_s = now_s
-                self._overview = views.overview(
-                    found,
-                    self._rates,
-                    now_ms(),
-                    arena_bytes=self._arena_bytes,
-                    node=self._node,
-                    latency=self._latency(),
-                )
             return self._report
 
-    async def overview(self, *, fresh_s: float = FRESH_S, brief: bool = False) -> Overview:
-        await self.report(fresh_s=fresh_s, brief=brief)
-        assert self._overview is not None
+    async def overview(self, *, fresh_s: float = FRESH_S) -> Overview:
+        report = await self.report(fresh_s=fresh_s)
+        if self._overview is None:
+            self._overview = views.overview(
+                report,
+                self._rates,
+                now_ms(),
+                arena_bytes=self._arena_bytes,
+                node=self._node,
+                latency=self._latency(),
+            )
         return self._overview
 
     async def destinations(self, *, fresh_s: float = FRESH_S) -> list[Destination]:
@@ -150,9 +151,13 @@ class Watcher:
         async with self._listing:
             if time.monotonic() - self._listed_s > fresh_s:
                 facts, complete = await self._all_destinations()
-                self._rows, self._complete = self._ledger.rows(facts, time.monotonic()), complete
+                self._rows, self._complete = self._ledger.rows(facts, time.monotonic(), now_ms()), complete
                 self._listed_s = time.monotonic()
             return self._rows
+
+    def changed(self) -> None:
+        """Somebody changed something through us, and wants to see it."""
+        self._listed_s = -1e9
 
     @property
     def complete(self) -> bool:
