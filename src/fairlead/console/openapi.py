@@ -75,7 +75,7 @@ def described(one: Operation) -> dict[str, Any]:
     }
     if one.changes:
         found["description"] += " With a cookie, or without users, X-Fairlead-CSRF has to be there."
-        found["security"] = [{"csrf": []}, {"cookie": [], "csrf": []}, {"basic": []}, {"bearer": []}]
+        found["security"] = [{}, {"cookie": [], "csrf": []}, {"basic": []}, {"bearer": []}]
     if one.body is not None:
         content = {"application/json": {"schema": {"$ref": REF.format(name=one.body.__name__)}}}
         found["requestBody"] = {"required": bool(_required(one.body)), "content": content}

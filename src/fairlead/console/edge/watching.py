@@ -65,7 +65,7 @@ class Watcher:
         self._overview: Overview | None = None
         self._rows: list[Destination] = []
         self._complete = True
-        self._looked_s = self._listed_s = -1e9
+        self._looked_s = self._sampled_s = self._listed_s = -1e9
         self._updates_seen: int | None = None
         self._looking = asyncio.Lock()
         self._listing = asyncio.Lock()
@@ -127,10 +127,10 @@ class Watcher:
                     kept = ("attachments", "subscriptions", "registrations", "requests_open")
                     found |= {key: self._report.get(key) for key in kept if key != "attachments"}
                 self._report, self._overview = found, None
-                now_s = time.monotonic()
-                if now_s - self._looked_s > FRESH_S / 2:  # rates over shorter times would only be noise
+                now_s = self._looked_s = time.monotonic()
+                if now_s - self._sampled_s > FRESH_S / 2:  # rates over shorter times would only be noise
                     self._rates.sample(now_s, counters_of(found))
-                    self._looked_s = now_s
+                    self._sampled_s = now_s
             return self._report
 
     async def overview(self, *, fresh_s: float = FRESH_S) -> Overview:
@@ -157,7 +157,7 @@ class Watcher:
 
     def changed(self) -> None:
         """Somebody changed something through us, and wants to see it."""
-        self._listed_s = -1e9
+        self._looked_s = self._listed_s = -1e9
 
     @property
     def complete(self) -> bool:
