@@ -1,0 +1,59 @@
+// Clients that come through HTTP, and the two processes that carry them.
+
+import { h } from "../dom.js";
+import { count } from "../format.js";
+import { Resource } from "../net.js";
+import { anyTable } from "../words.js";
+import { chip, nothing, tile, waiting } from "../table.js";
+
+class Tunnels {
+  constructor() {
+    this.title = "Tunnels";
+    this.all = new Resource(() => "tunnels", { every: 3 });
+    this.resources = [this.all];
+    this.table = anyTable("Tunnels");
+    this.links = anyTable("Links of brokers");
+  }
+
+  view() {
+    const data = this.all.data;
+    const head = h(
+      "div.head",
+      null,
+      h("h1", null, "Tunnels"),
+      data ? chip(data.enabled ? "open" : "switched off", data.enabled ? "ok" : "") : null,
+    );
+    if (!data) return [head, waiting(this.all)];
+    return [
+      head,
+      h(
+        "div.tiles",
+        null,
+        tile("Tunnels", count(data.broker.tunnels ?? data.tunnels.length)),
+        tile("HTTP connections", count(data.gateway.connections ?? 0)),
+        tile("Passed on", count(data.passed_on)),
+        tile("Turned away", count(data.turned_away), "", data.turned_away ? "bad" : ""),
+        tile("Gateway", data.gateway.state ?? "–"),
+        tile("Broker", data.broker.state ?? "–"),
+      ),
+      data.note ? h("p.note", null, data.note) : null,
+      h(
+        "div.card.flush",
+        null,
+        this.table.view(
+          data.tunnels,
+          nothing(
+            "No tunnels.",
+            "Behind a firewall or proxy, connect through HTTP:",
+            "fairlead sub 'demo.>' --server http://127.0.0.1:7400",
+          ),
+        ),
+      ),
+      data.links.length
+        ? h("section.card.flush", null, h("h2", null, "Links of brokers"), this.links.view(data.links))
+        : null,
+    ];
+  }
+}
+
+export const tunnels = () => new Tunnels();
