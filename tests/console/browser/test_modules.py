@@ -85,6 +85,18 @@ def test_patching_keeps_nodes_and_what_is_typed_and_moves_by_key(page: Page) -> 
     assert found == [True, "typed", True, True, "zyw", "a note"]
 
 
+def test_a_key_that_comes_twice_leaves_nothing_behind(page: Page) -> None:
+    found = page.evaluate("""async () => {
+        const { h, render } = await import("/static/dom.js");
+        const list = document.createElement("ul");
+        for (let turn = 0; turn < 3; turn += 1) {
+            render(list, h("li", { key: "x" }, "a"), h("li", { key: "x" }, `b${turn}`), h("li", { key: "y" }, "c"));
+        }
+        return [...list.children].map((one) => one.textContent);
+    }""")
+    assert found == ["a", "b2", "c"]
+
+
 @pytest.mark.parametrize(
     "wish",
     [

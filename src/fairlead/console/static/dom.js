@@ -31,8 +31,10 @@ function patchChildren(node, wanted, inSvg) {
   const keyed = new Map();
   const loose = [];
   for (const old of node[MADE] ?? []) {
-    if (old.key != null) keyed.set(old.key, old);
-    else loose.push(old);
+    // A key that came twice is kept once; the other one's node would be nobody's, so it goes.
+    if (old.key == null) loose.push(old);
+    else if (keyed.has(old.key)) old.node.remove();
+    else keyed.set(old.key, old);
   }
   let next = 0;
   const made = wanted.map((one) => {
