@@ -47,3 +47,10 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
         found = re.findall(r"(?:https?:)?//[a-z][\w.-]+\.[a-z]{2,}", path.read_text())
         assert all("www.w3.org" in url for url in found), (path.name, found)
         assert "@import" not in path.read_text()
+
+
+def test_all_modules_are_asked_for_at_once() -> None:
+    """Else each would be found only when the one that imports it has come."""
+    page = (STATIC / "index.html").read_text()
+    modules = {f"static/{path.relative_to(STATIC).as_posix()}" for path in SCRIPTS if path.name != "theme.js"}
+    assert set(re.findall(r'(?:modulepreload" href|module" src)="([^"]+)"', page)) == modules

@@ -6,7 +6,7 @@ import { Chart } from "../chart.js";
 import { h, redraw } from "../dom.js";
 import { bytes, count, rate, short, span } from "../format.js";
 import { pick, since } from "../history.js";
-import { Resource, path } from "../net.js";
+import { Resource, path, session } from "../net.js";
 import { Table, chip, nothing, tile, waiting } from "../table.js";
 import { flags } from "./destinations.js";
 
@@ -30,7 +30,8 @@ class Destination {
     );
     this.browsing = new Browsing(name);
     this.acts = new Acts(name, this.browsing, () => Promise.all([this.detail.load(), this.browsing.refresh()]));
-    this.resources = [this.detail, this.browsing.page, this.history];
+    this.resources = [this.detail, this.browsing.page];
+    if (session.me.admin) this.resources.push(this.history); // the past of the server is for administrators
   }
 
   charts() {
@@ -200,7 +201,7 @@ class Destination {
           one.oldest_ms === null ? "" : span(one.oldest_ms / 1000).split(" ")[1],
         ),
       ),
-      this.charts(),
+      session.me.admin ? this.charts() : null,
       h(
         "div.segments.tabs",
         { role: "tablist", "aria-label": "What to show" },

@@ -209,6 +209,7 @@ class Topology {
         "div.card.drawing",
         { onmount: (node) => this.mounted(node) },
         drawing(overview, changes, this.width, this.picked, (box) => {
+          if (box.role === "clients") location.hash = "#/connections";
           this.picked = this.picked === box.name ? null : box.name;
           redraw();
         }),
