@@ -10,9 +10,12 @@ import json
 from base64 import b64decode
 from typing import Any, Literal
 
+import msgspec
+
 from fairlead.console.shapes_messages import As, Message
 
 HEX_WIDTH = 16
+PACKED = ("map", "list")  # what the header `body` says of these
 Shown = Literal["text", "json", "hex", "none"]
 
 
@@ -50,6 +53,10 @@ def body_of(one: dict[str, Any], wanted: As, most: int) -> tuple[str | None, Sho
         return None, "none", one["bytes"] > 0
     cut = bool(one.get("cut")) or len(raw) > most
     raw = raw[:most]
+    if wanted in ("auto", "json") and not cut and one.get("headers", {}).get("body") in PACKED:
+        shown = as_unpacked(raw)
+        if shown is not None:
+            return shown, "json", cut
     if wanted in ("auto", "json") and not cut:
         shown = as_json(raw)
         if shown is not None:
@@ -70,6 +77,14 @@ def as_json(raw: bytes) -> str | None:
     try:
         return json.dumps(json.loads(raw), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
+        return None
+
+
+def as_unpacked(raw: bytes) -> str | None:
+    """A dict or list as our own clients send them, in MessagePack; what JSON cannot say is written in words."""
+    try:
+        return json.dumps(msgspec.msgpack.decode(raw), indent=2, ensure_ascii=False, default=str)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
         return None
 
 

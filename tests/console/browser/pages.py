@@ -21,6 +21,7 @@ class Watched:
     """Collects what a page complains about, except for what the pattern `forgives` matches, and where it goes."""
 
     def __init__(self, page: Page, forgives: str) -> None:
+        self.page = page
         self.complaints: list[str] = []
         self._forgives = re.compile(forgives) if forgives else None
         page.on("console", self._on_console)
@@ -51,10 +52,10 @@ def dialog(page: Page) -> Locator:
 
 
 def confirm(page: Page, button: str) -> None:
-    """Press this button of the dialog and see it close."""
-    found = dialog(page)
-    found.get_by_role("button", name=button, exact=True).click()
-    expect(found).to_have_count(0)
+    """Press this button of the dialog and see it close; another one may follow."""
+    title = dialog(page).get_attribute("aria-labelledby")
+    dialog(page).get_by_role("button", name=button, exact=True).click()
+    expect(page.locator(f"dialog[aria-labelledby={title}]")).to_have_count(0)
 
 
 def told(page: Page, text: str | re.Pattern[str]) -> None:

@@ -25,7 +25,7 @@ def add_user(data: Path, name: str, *rights: str) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("guarded")
-    add_user(data, "alice")
+    add_user(data, "alice", "--admin", "_ADMIN")
     add_user(data, "bob", "--publish", "public.>", "--subscribe", "public.>")
     with Server(console=True, data=data) as one:
         one.wait_until(lambda report: report["messages"]["state"] == "active", 30)
@@ -42,7 +42,7 @@ def log_in(page: Page, user: str, password: str) -> None:
 
 
 def test_a_wrong_password_is_told_and_the_right_one_opens(server: Server, look: Look) -> None:
-    page = look(server.console_url, forgives="401")
+    page = look(server.console_url, forgives="401", locale="en")
     expect(page.get_by_role("heading", name="Fairlead console")).to_be_visible()
     log_in(page, "alice", "guessed")
     expect(page.get_by_role("alert")).to_contain_text("password")
@@ -60,7 +60,7 @@ def test_a_wrong_password_is_told_and_the_right_one_opens(server: Server, look: 
 
 
 def test_who_may_not_is_refused_with_a_sentence(server: Server, look: Look) -> None:
-    page = look(server.console_url, forgives="403")
+    page = look(server.console_url, forgives="403", locale="en")
     log_in(page, "bob", "bob-secret")
     heading(page, "Destinations")
     expect(page.get_by_role("link", name="Topology")).to_have_count(0)

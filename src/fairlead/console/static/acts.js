@@ -121,9 +121,7 @@ export class Acts {
         ? "Each goes to the other queue in one step: it is in exactly one of the two at any time."
         : "Up to 1,000 waiting messages go to the other queue, each in one step: all of them, or those that a selector matches.",
       fields: [
-        names.length
-          ? { name: "to", label: "To", kind: "select", choices: names, value: names[0] }
-          : { name: "to", label: "To", required: true },
+        { name: "to", label: "To", required: true, choices: names, hint: "the name of a queue or topic" },
         ...(orders.length
           ? []
           : [

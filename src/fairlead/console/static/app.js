@@ -127,6 +127,10 @@ function side() {
               {
                 key: one.name,
                 href: `#/${one.name}`,
+                onclick: () => {
+                  menu = false;
+                  redraw();
+                },
                 "aria-current": here === one.name ? "page" : null,
               },
               one.text,
@@ -182,6 +186,20 @@ function banner() {
   return worst ? h("div.banner", { role: "alert" }, worst.text) : null;
 }
 
+/** A view that cannot be drawn says so, and leaves the menu to the operator. */
+function seen(view) {
+  try {
+    return view.view();
+  } catch (fault) {
+    console.error(fault);
+    return h(
+      "div.card.fault-card",
+      { role: "alert" },
+      h("p.fault", null, `This view cannot be shown: ${fault.message}`),
+    );
+  }
+}
+
 function draw() {
   if (!session.asked) {
     return render(app, h("div.login", null, h("p.muted", { role: "status" }, "Looking for the server …")));
@@ -222,7 +240,7 @@ function draw() {
         "div",
         null,
         banner(),
-        h("main", { id: "main", tabindex: "-1" }, h("div.page.data", { key: location.hash }, view.view())),
+        h("main", { id: "main", tabindex: "-1" }, h("div.page.data", { key: location.hash }, seen(view))),
       ),
     ),
   );

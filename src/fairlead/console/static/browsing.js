@@ -75,7 +75,7 @@ export class Browsing {
   }
 
   where(more = {}) {
-    return path("destinations", this.name, "messages", { limit: PAGE, selector: this.selector, bytes: 256, ...more });
+    return path("destinations", this.name, "messages", { limit: PAGE, selector: this.selector, bytes: 1024, ...more });
   }
 
   open(order) {

@@ -9,9 +9,13 @@ const TOP = 8,
   RIGHT = 8;
 
 /** Round steps below `top`: [0, 20, 40, …]; at most `wanted` + 1 of them. */
-export function ticks(top, wanted = 4) {
+export function ticks(top, wanted = 4, binary = false) {
   if (!(top > 0)) return [0, 1];
   const raw = top / wanted;
+  if (binary && raw > 1) {
+    const step = 2 ** Math.ceil(Math.log2(raw));
+    return Array.from({ length: Math.ceil(top / step) + 1 }, (_, i) => i * step);
+  }
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= raw * 0.999);
   const found = [];
@@ -81,7 +85,18 @@ export class Chart {
     measure();
   }
 
-  view({ title, times, series, format, from, to, points = false, note = "", empty = "Nothing measured yet." }) {
+  view({
+    title,
+    times,
+    series,
+    format,
+    from,
+    to,
+    points = false,
+    binary = false,
+    note = "",
+    empty = "Nothing measured yet.",
+  }) {
     const { width, height } = this;
     const shown = series
       .map((one, i) => ({ ...one, colour: one.colour ?? (i % 8) + 1 }))
@@ -89,7 +104,7 @@ export class Chart {
     const begin = from ?? times[0] ?? 0;
     const end = to ?? times.at(-1) ?? 1;
     const top = Math.max(0, ...shown.flatMap((one) => one.values.filter((v) => v !== null && v !== undefined)));
-    const marks = ticks(top, height < 150 ? 2 : 4);
+    const marks = ticks(top, height < 150 ? 2 : 4, binary);
     const x = (at) => LEFT + (width - LEFT - RIGHT) * (end > begin ? (at - begin) / (end - begin) : 0);
     const y = (value) => height - BOTTOM - (height - TOP - BOTTOM) * (value / marks.at(-1));
     const at = this.cursor === null || !times.length ? null : Math.min(this.cursor, times.length - 1);

@@ -112,12 +112,26 @@ function control(field, values, draw) {
     made = h("input", {
       ...shared,
       type: field.kind ?? "text",
-      list: field.list,
+      list: field.choices ? `choices-${field.name}` : null,
       autocomplete: "off",
       spellcheck: "false",
       value: values[field.name],
     });
-  return h("label.field", null, h("span", null, field.label), made, field.hint ? h("small", null, field.hint) : null);
+  const choices = field.kind !== "select" && field.choices;
+  return h(
+    "label.field",
+    null,
+    h("span", null, field.label),
+    made,
+    choices
+      ? h(
+          "datalist",
+          { id: `choices-${field.name}` },
+          choices.map((one) => h("option", { value: one })),
+        )
+      : null,
+    field.hint ? h("small", null, field.hint) : null,
+  );
 }
 
 /** A line that says how something went; a fault stays until it is closed. */

@@ -36,7 +36,10 @@ export const PANELS = [
   { title: "Connections", match: /^connections$/ },
   { title: "Dead and expired per second", match: /^durable\.(dead|expired)$/ },
 ];
-const WANTED = "messages.*,durable.*,latency.*,depth/*,bytes.*,manager/*,fairness,update.pause,connections";
+const WANTED = [
+  ...["messages.*", "durable.stored", "durable.delivered", "durable.settled", "durable.dead", "durable.expired"],
+  ...["latency.*", "depth/*", "bytes.*", "durable.bytes", "manager/*", "fairness", "update.pause", "connections"],
+].join(",");
 
 class Charts {
   constructor() {
@@ -97,6 +100,7 @@ class Charts {
               from: found.from,
               to: found.to,
               points: panel.points,
+              binary: /bytes/.test(panel.series[0].unit),
               note: panel.note,
               format: FORMATS[panel.series[0].unit] ?? short,
               series: panel.series.map((one) => ({ name: label(one.name), values: one.values })),

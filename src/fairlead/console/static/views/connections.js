@@ -38,13 +38,6 @@ class Connections {
           hide: true,
           cell: (row) => count(row.subscriptions),
         },
-        {
-          key: "sessions",
-          title: "Sessions",
-          num: true,
-          value: (row) => row.sessions.length,
-          cell: (row) => count(row.sessions.length),
-        },
         { key: "age_s", title: "Since", num: true, cell: (row) => span(row.age_s) },
         {
           key: "act",

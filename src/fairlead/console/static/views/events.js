@@ -120,7 +120,9 @@ class EventsView {
                     h(
                       "span.sub",
                       null,
-                      [one.code, one.module, one.node, one.user ? `by ${one.user}` : ""].filter(Boolean).join(" · "),
+                      [one.code, one.module, one.node, one.user ? `by ${one.user}` : "", facts(one)]
+                        .filter(Boolean)
+                        .join(" · "),
                     ),
                   ),
                 ),
@@ -139,11 +141,18 @@ class EventsView {
 
 const identity = (one) => `${one.ms}|${one.code}|${one.node}|${one.text}`;
 
+/** What else it says: "destination orders, messages 3". */
+function facts(one) {
+  return Object.entries(one.facts ?? {})
+    .map(([name, found]) => `${name} ${typeof found === "object" ? JSON.stringify(found) : found}`)
+    .join(", ");
+}
+
 function matches(one) {
   return (
     LEVELS.indexOf(one.level) >= LEVELS.indexOf(filter.level) &&
     (!filter.code || one.code === filter.code) &&
-    (!filter.text || one.text.toLowerCase().includes(filter.text.toLowerCase()))
+    (!filter.text || `${one.text} ${facts(one)}`.toLowerCase().includes(filter.text.toLowerCase()))
   );
 }
 
