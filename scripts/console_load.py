@@ -38,6 +38,7 @@ async def shop(url: str) -> None:
             tasks.create_task(bill(await connect("billing", "billing-1")))
             tasks.create_task(settle(await connect("billing", "billing-2")))
             tasks.create_task(quote(await connect("ticker", "ticker-1")))
+            tasks.create_task(quote(await connect("ticker", "ticker-2")))
             for number in (1, 2, 3, 4):
                 tasks.create_task(watch(await connect("screen", f"screen-{number}")))
             tasks.create_task(watch(await connect("screen", "branch-office", url.replace("fairlead://", "http://"))))

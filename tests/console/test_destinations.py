@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.console import series
 from fairlead.console.destinations import Ledger, page
 from fairlead.console.shapes_messages import Destination
 from fairlead.errors import BadParameter, BadPattern
@@ -49,6 +50,18 @@ def test_rates_come_from_two_looks_that_are_far_enough_apart() -> None:
 def test_the_age_of_the_oldest_is_counted_from_its_arrival() -> None:
     one, none = Ledger().rows([facts("q", oldest_ms=400), facts("r", oldest_ms=0)], 0.0, 1000)
     assert (one.oldest_ms, none.oldest_ms) == (600, None)
+
+
+def test_destinations_have_their_depth_and_their_rates_the_busiest_first() -> None:
+    ledger = Ledger()
+    ledger.rows([facts("busy"), facts("calm"), facts("_LOG")], 0.0, 0)
+    rows = ledger.rows([facts("busy", next=100), facts("calm", depth=3), facts("_LOG", next=999)], 10.0, 10_000)
+    values = series.of_destinations(rows, 2)
+    assert values["in/busy"] == 10.0
+    assert values["depth/calm"] == 3.0
+    assert "depth/_LOG" not in values
+    assert {name for name in values if not series.meaning_of(name).unit} == set()
+    assert len(values) <= series.columns_for(0, 2) - series.columns_for(0, 0)
 
 
 def test_names_are_found_by_pattern_or_by_a_part_of_them() -> None:

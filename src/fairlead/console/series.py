@@ -53,13 +53,17 @@ MANAGER: Final[dict[str, Meaning]] = {
     "ring.down": Meaning("ratio", "How full its ring from the router is.", worst=True),
     "arena": Meaning("ratio", "How full its arena is.", worst=True),
 }
-DEPTH: Final = Meaning("messages", "Messages waiting in this destination.")
+DESTINATION: Final[dict[str, Meaning]] = {
+    "depth": Meaning("messages", "Messages waiting in this destination."),
+    "in": Meaning("messages/s", "Messages stored in this destination."),
+    "out": Meaning("messages/s", "Messages of this destination handed to consumers."),
+}
 PER_MANAGER: Final = len(MANAGER)
 
 
 def columns_for(managers: int, destinations: int) -> int:
     """Series a history needs room for; destinations come and go, so twice as many of them."""
-    return len(FIXED) + managers * PER_MANAGER + 2 * destinations + 8
+    return len(FIXED) + managers * PER_MANAGER + 2 * len(DESTINATION) * destinations + 8
 
 
 def meaning_of(name: str) -> Meaning:
@@ -68,7 +72,7 @@ def meaning_of(name: str) -> Meaning:
     kind, _, rest = name.partition("/")
     if kind == "manager":
         return MANAGER.get(rest.partition("/")[2], Meaning("", ""))
-    return DEPTH if kind == "depth" else Meaning("", "")
+    return DESTINATION.get(kind, Meaning("", ""))
 
 
 def joined(name: str, values: list[float]) -> float:
@@ -130,10 +134,13 @@ def values_of(
     return found
 
 
-def depths_of(rows: Iterable[Destination], most: int) -> dict[str, float | None]:
-    """The depth of the busiest destinations."""
+def of_destinations(rows: Iterable[Destination], most: int) -> dict[str, float | None]:
+    """Depth and rates of the busiest destinations."""
     busiest = sorted(rows, key=lambda one: (one.own, -(one.rate_in or 0) - (one.rate_out or 0), -one.depth, one.name))
-    return {f"depth/{one.name}": float(one.depth) for one in busiest[:most]}
+    found: dict[str, float | None] = {}
+    for one in busiest[:most]:
+        found |= {f"depth/{one.name}": float(one.depth), f"in/{one.name}": one.rate_in, f"out/{one.name}": one.rate_out}
+    return found
 
 
 def evenness(rates: list[float]) -> float | None:

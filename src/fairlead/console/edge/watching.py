@@ -107,7 +107,7 @@ class Watcher:
         values = series.values_of(
             self._report, self._rates, arena_bytes=self._arena_bytes, latency=self._latency(), pauses_ms=pauses
         )
-        values |= series.depths_of(self._rows, self._most)
+        values |= series.of_destinations(self._rows, self._most)
         ms = now_ms()
         self.history.put(ms, values)
         if "history" in self._hub.wanted:

@@ -28,7 +28,7 @@ export const PANELS = [
   { title: "Messages per second", match: /^messages\.(in|out)$/ },
   { title: "Stored messages per second", match: /^durable\.(stored|delivered|settled)$/ },
   { title: "Round trip", match: /^latency\.p\d+$/, note: "of a tiny message through the server" },
-  { title: "Waiting messages", match: /^depth\/[^_]/, most: 8, note: "by destination" },
+  { title: "Waiting messages", match: /^depth\/[^_]/, most: 8, asked: 100, note: "by destination" },
   { title: "Bytes per second", match: /^bytes\.(in|out)$|^durable\.bytes$/ },
   { title: "Fairness", match: /^manager\/\d+\/share$|^fairness$/, note: "each manager's share of what is read" },
   { title: "Rings and arenas", match: /^manager\/\d+\/(ring\.up|ring\.down|arena)$/, most: 8, note: "how full" },
@@ -36,18 +36,31 @@ export const PANELS = [
   { title: "Connections", match: /^connections$/ },
   { title: "Dead and expired per second", match: /^durable\.(dead|expired)$/ },
 ];
-const WANTED = [
-  ...["messages.*", "durable.stored", "durable.delivered", "durable.settled", "durable.dead", "durable.expired"],
-  ...["latency.*", "depth/*", "bytes.*", "durable.bytes", "manager/*", "fairness", "update.pause", "connections"],
-].join(",");
+const FIRST = "messages.*,latency.*,durable.*"; // until it is known which series there are
+
+/** What to ask for: the series that are there and that some chart wants. */
+function wanted(names) {
+  if (!names) return FIRST;
+  const found = PANELS.flatMap((panel) => names.filter((name) => panel.match.test(name)).slice(0, panel.asked ?? 16));
+  return found
+    .sort((a, b) => rank(a) - rank(b))
+    .slice(0, 200)
+    .join(",");
+}
+
+const ORDER = ["durable.stored", "durable.delivered", "durable.settled"];
+const rank = (name) => ORDER.indexOf(name) + 1 || 99;
 
 class Charts {
   constructor() {
     this.title = "Charts";
     this.charts = new Map(PANELS.map((one) => [one.title, new Chart()]));
-    this.history = new Resource(() => path("history", { series: WANTED, since_ms: since(span[1]), step_s: span[2] }), {
-      every: 2,
-    });
+    this.history = new Resource(
+      () => path("history", { series: wanted(this.history.data?.names), since_ms: since(span[1]), step_s: span[2] }),
+      {
+        every: 2,
+      },
+    );
     this.resources = [this.history];
   }
 

@@ -51,7 +51,7 @@ class Dead {
                   onclick: () =>
                     this.redrive(
                       { reason: row.reason, origin: row.origin },
-                      `dead of ${row.reason}, once sent to ${row.origin}`,
+                      `of reason ${row.reason} that were sent to ${row.origin}`,
                     ),
                 },
                 "Redrive …",

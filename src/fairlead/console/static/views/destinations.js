@@ -17,9 +17,9 @@ const table = new Table(
       key: "name",
       title: "Name",
       class: "name",
-      cell: (row) => h("a", { href: toDestination(row.name), title: row.name }, row.name),
+      cell: (row) => [h("a", { href: toDestination(row.name), title: row.name }, row.name), " ", flags(row)],
     },
-    { key: "kind", title: "Kind", cell: (row) => [row.kind, " ", flags(row)] },
+    { key: "kind", title: "Kind", hide: true },
     { key: "depth", title: "Waiting", num: true, cell: (row) => count(row.depth) },
     { key: "bytes", title: "Size", num: true, hide: true, cell: (row) => (row.bytes ? bytes(row.bytes) : "0") },
     { key: "rate_in", title: "In /s", num: true, cell: (row) => rate(row.rate_in) },
@@ -28,6 +28,7 @@ const table = new Table(
       key: "consumers",
       title: "Consumers",
       num: true,
+      hide: true,
       value: (row) => row.consumers + row.subscriptions,
       cell: (row) => count(row.kind === "topic" ? row.consumers + row.subscriptions : row.consumers),
       hint: "Consumers; of a topic its subscriptions too",
@@ -106,6 +107,7 @@ class Destinations {
         (!state.kind || one.kind === state.kind) &&
         (!text || one.name.toLowerCase().includes(text)),
     );
+    const held = rows.filter((one) => one.blocked).length; // destinations whose producers wait
     const sum = (key) => rows.reduce((total, one) => total + (one[key] ?? 0), 0);
     const visible = all.destinations.filter((one) => state.own || !one.own).length;
     return [
@@ -113,17 +115,12 @@ class Destinations {
       h(
         "div.tiles",
         null,
-        tile("Waiting", short(sum("depth")), "messages"),
+        tile("Waiting", short(sum("depth"))),
         tile("In", rate(sum("rate_in")), "/s"),
         tile("Out", rate(sum("rate_out")), "/s"),
         tile("Held by consumers", short(sum("locked"))),
         tile("Redelivered", short(sum("redelivered"))),
-        tile(
-          "Producers held back",
-          count(rows.filter((one) => one.blocked).length),
-          "destinations",
-          rows.some((one) => one.blocked) ? "bad" : "",
-        ),
+        tile("Held back", count(held), "", held ? "bad" : ""),
       ),
       h(
         "div.filters",

@@ -102,7 +102,11 @@ class EventsView {
         rows.length
           ? h(
               "ol.log",
-              { "aria-live": filter.follow ? "polite" : "off", "aria-label": "Events, the newest first" },
+              {
+                style: { "--when": rows.some((one) => clock(one.ms).length > 8) ? "148px" : "64px" },
+                "aria-live": filter.follow ? "polite" : "off",
+                "aria-label": "Events, the newest first",
+              },
               rows.map((one) =>
                 h(
                   "li",
