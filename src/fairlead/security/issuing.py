@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-import jwt
 import msgspec
 
 from fairlead.security.identity import named
@@ -55,6 +54,8 @@ def issue(
     if tenant:
         claims["tenant"] = named(tenant, "the tenant")
     secret = base64.urlsafe_b64decode(newest["k"] + "==")
+    import jwt
+
     return jwt.encode(claims, secret, algorithm=ALGORITHM, headers={"kid": newest["kid"]})
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
-import jwt
 import msgspec
 
 __all__ = ["ALGORITHMS", "BadKeys", "Key", "KeySet", "read_keys"]
@@ -87,6 +86,8 @@ def _jwks(text: bytes) -> KeySet:
 
 def _jwk(entry: dict[str, Any]) -> Key | None:
     """One key of a JWKS; None if it is for something else or cannot be used here."""
+    import jwt  # not before there are keys: see tokens.py
+
     kid, algorithm = entry.get("kid"), entry.get("alg")
     if entry.get("use", "sig") != "sig" or not isinstance(kid, str | None) or len(kid or "") > KID_MAX:
         return None
@@ -108,6 +109,8 @@ def _jwk(entry: dict[str, Any]) -> Key | None:
 
 def _asymmetric(entry: dict[str, Any]) -> Any:
     """The key of a JWK; all these need the extra `tokens`."""
+    import jwt
+
     makers = {"RSA": "RSAAlgorithm", "EC": "ECAlgorithm", "OKP": "OKPAlgorithm"}
     maker = getattr(jwt.algorithms, makers[entry.get("kty", "")])
     return maker.from_jwk(entry)

@@ -11,14 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fairlead.broker.edge.token_keys import KeySource
 from fairlead.runtime import config as configuring
 from fairlead.runtime.settings import Config
 from fairlead.security import issuing
 from fairlead.security.identity import Identity, NoIdentity
 from fairlead.security.tokens import Terms, UnknownKey, identity_of
+
+if TYPE_CHECKING:
+    from fairlead.broker.edge.token_keys import KeySource
 
 __all__ = ["Authority", "TokenDesk", "authorities_of"]
 
@@ -40,7 +42,12 @@ class Authority(NamedTuple):
 def authorities_of(config: Config) -> list[Authority]:
     """The server itself, if it has keys of its own, and the provider of the settings."""
     found, tokens = [], config.tokens
-    if (own := configuring.token_keys_path(config)).is_file():
+    own = configuring.token_keys_path(config)
+    if not tokens.keys and not own.is_file():
+        return []
+    from fairlead.broker.edge.token_keys import KeySource  # brings HTTP along, for which most managers have no use
+
+    if own.is_file():
         terms = Terms(
             issuing.ISSUER, (issuing.AUDIENCE,), (issuing.ALGORITHM,), OWN_LEEWAY_S, "sub", "groups", "tenant"
         )
