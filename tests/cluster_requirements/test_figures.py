@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from fairlead.observability.edge.scrape import gather
+from fairlead.observability.health import ready
 from fairlead.observability.metrics import render
 from fairlead.testing.cluster import Cluster
 from tests.cluster_requirements.conftest import Join
@@ -23,6 +24,9 @@ async def test_groups_members_and_destinations_are_told_at_any_client_manager(
         facts = gather(cluster.data(node) / "run", destinations=1000)
         found = [one for family in parse(render(facts)[0].decode()) for one in family.samples]
         assert facts.unanswered == []
+        verdict = ready(facts.status)
+        assert verdict.ok, verdict.sentence
+        assert "agent" in {check.name for check in verdict.checks}
         assert {wanted for wanted in names() if OF_CLUSTERS.match(wanted)} <= {one.name for one in found}
         depths = [
             one for one in found if one.name == "fairlead_destination_depth" and one.labels["destination"] == name

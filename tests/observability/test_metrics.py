@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from fairlead.journal.sync_times import SyncTimes
 from fairlead.observability.catalogue import everything
 from fairlead.observability.facts import Facts
 from fairlead.observability.metrics import OPENMETRICS, render
@@ -166,8 +167,14 @@ def test_links_streams_and_the_directory_where_there_are_some() -> None:
 
 
 def test_groups_of_a_cluster_with_their_members() -> None:
-    member: dict[str, Any] = {"node": "mm1", "serving": True, "in_sync": True, "lag": None, "depth": 8}
-    behind = {"node": "mm2", "serving": False, "in_sync": False, "lag": 12, "depth": 7}
+    times = SyncTimes()
+    times.took(3_000_000)
+    journal = {"syncs": 1, "disk_bytes": 4096, "sync_times": times.numbers()}
+    member: dict[str, Any] = {
+        "node": "mm1", "serving": True, "in_sync": True, "lag": None, "depth": 8, "stored": 5, "journal": journal,
+    }  # fmt: skip
+    old = {"syncs": 2, "disk_bytes": 1}
+    behind = member | {"node": "mm2", "serving": False, "in_sync": False, "lag": 12, "depth": 7, "journal": old}
     group = {
         "group": "a",
         "primary": "mm1",
@@ -183,3 +190,18 @@ def test_groups_of_a_cluster_with_their_members() -> None:
     assert value(found, "fairlead_member_lag_records", group="a", node="mm2") == 12
     assert len(read(found)["fairlead_member_lag_records"].samples) == 1, "nobody knows how far the leader is behind"
     assert value(found, "fairlead_cluster_nodes_missing") == 1
+    assert value(found, "fairlead_member_stored_total", node="mm1") == 5
+    assert value(found, "fairlead_member_journal_syncs_total", node="mm2") == 2
+    assert value(found, "fairlead_member_journal_sync_seconds_bucket", node="mm1", le="0.005") == 1
+    assert value(found, "fairlead_member_journal_sync_seconds_bucket", node="mm1", le="0.002") == 0
+
+
+def test_an_agent_tells_what_it_counts_and_nothing_of_messages_it_does_not_keep() -> None:
+    known = status()
+    known["posts"][2]["role"] = "agent"
+    of_agent, of_manager = read(facts(status=known)), read(facts())
+    assert "fairlead_messages_groups_up" in of_agent
+    assert "fairlead_messages_commands" in of_agent
+    assert not {"fairlead_messages_stored", "fairlead_journal_syncs", "fairlead_journal_sync_seconds"} & of_agent.keys()
+    assert "fairlead_messages_groups_up" not in of_manager
+    assert "fairlead_messages_commands" in of_manager

@@ -46,11 +46,11 @@ def drawn(pair: Pair, state: State, width: int = 80, height: int = 24) -> list[s
 def test_rates_are_growth_over_the_span_between_two_looks() -> None:
     now = status()
     now["managers"][0]["counters"]["messages_in"] += 500
-    now["messages"]["stored"] += 50
-    pair = Pair(facts(), later(status=now, destinations=[destination(stored=29)]))
+    rest = [destination("?", stored=39, count=2)]
+    pair = Pair(facts(), later(status=now, destinations=[destination(stored=29)], others=rest))
     assert [one["in"] for one in pair.managers()] == [250.0, 0.0]
     assert pair.totals()["stored"] == 25.0
-    assert next(one for one in pair.destinations() if one["destination"] == "orders")["in"] == 10.0
+    assert [one["in"] for one in pair.destinations()] == [10.0, 15.0]
 
 
 def test_nothing_is_known_of_rates_at_first_after_a_restart_or_when_a_counter_fell() -> None:

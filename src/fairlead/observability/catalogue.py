@@ -70,6 +70,18 @@ NOT_SHOWN: Final[frozenset[tuple[type[Counter], int]]] = frozenset(
 )
 """A moment of the machine's own clock, and the parts of a histogram."""
 
+OF_AGENTS: Final = frozenset((Q.GROUPS_UP, Q.INTERRUPTIONS, Q.CHOKES, Q.BYTES_IN, Q.BYTES_OUT))
+OF_BOTH: Final = frozenset((Q.LOOP_PROGRESS, Q.COMMANDS, Q.DROPPED, Q.DESTINATIONS, Q.LINKS))
+"""Of the message manager's row: what an agent in its place counts. It keeps no messages and tells nothing of them."""
+
+
+def is_counted(row: Row, counter: Counter, *, by_agent: bool) -> bool:
+    """Does whoever stands in this place count that?"""
+    if row.role != "message-manager" or counter in OF_BOTH:
+        return True
+    return (counter in OF_AGENTS) == by_agent
+
+
 OTHER_NAMES: Final[dict[tuple[type[Counter], int], str]] = {
     (Q, Q.SAFE_INDEX): "fairlead_journal_safe_index",
     (Q, Q.PENDING_RECORDS): "fairlead_journal_pending_records",
@@ -206,6 +218,14 @@ GROUP_DEGRADED = Metric(
 MEMBER_SERVING = Metric("fairlead_member_serving", "gauge", "1 for the node that leads the group, else 0.", MEMBER)
 MEMBER_IN_SYNC = Metric("fairlead_member_in_sync", "gauge", "1 while the member has everything, else 0.", MEMBER)
 MEMBER_LAG = Metric("fairlead_member_lag_records", "gauge", "Records the member is behind the leader.", MEMBER)
+MEMBER_STORED = Metric(
+    "fairlead_member_stored", "counter", "Messages a member stored for clients while it led the group.", MEMBER
+)
+MEMBER_SYNCS = Metric("fairlead_member_journal_syncs", "counter", "Flushes of a member's journal.", MEMBER)
+MEMBER_JOURNAL = Metric("fairlead_member_journal_bytes", "gauge", "Bytes of the files of a member's journal.", MEMBER)
+MEMBER_SYNC_TIME = Metric(
+    "fairlead_member_journal_sync_seconds", "histogram", "How long flushes of a member's journal took.", MEMBER
+)
 MEMBER_DEPTH = Metric("fairlead_member_depth", "gauge", "Messages waiting in the member's copy.", MEMBER)
 
 LISTED: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from fairlead.journal.sync_times import SPANS_US
+from fairlead.journal.sync_times import SPANS_US, SyncTimes
 from fairlead.observability import catalogue as m
 from fairlead.observability.facts import Facts
 from fairlead.observability.health import ready
@@ -44,8 +44,10 @@ def sheet_of(facts: Facts) -> Sheet:
     sheet.put(m.UNANSWERED, len(facts.unanswered))
     _processes(sheet, status)
     _managers(sheet, status["managers"])
-    _counted(sheet, status)
-    _journal(sheet, status["messages"])
+    by_agent = any(post["role"] == "agent" for post in status["posts"])
+    _counted(sheet, status, by_agent)
+    if not by_agent:
+        _journal(sheet, status["messages"])
     for row in facts.destinations:
         _destination(sheet, row, facts.now_s)
     for row in facts.others:
@@ -89,7 +91,7 @@ def _managers(sheet: Sheet, managers: list[dict[str, Any]]) -> None:
         sheet.put(m.DRAINING, manager["draining"], number)
 
 
-def _counted(sheet: Sheet, status: dict[str, Any]) -> None:
+def _counted(sheet: Sheet, status: dict[str, Any], by_agent: bool) -> None:
     """What the processes count themselves (runtime/counters.py)."""
     found: dict[str, list[tuple[dict[str, Any], tuple[str, ...]]]] = {
         "manager": [(one["counters"], (str(one["index"]),)) for one in status["managers"]],
@@ -100,7 +102,7 @@ def _counted(sheet: Sheet, status: dict[str, Any]) -> None:
     for row in m.ROWS:
         for counter in row.counters:
             metric = m.metric_of(row, counter)
-            if metric is None:
+            if metric is None or not m.is_counted(row, counter, by_agent=by_agent):
                 continue
             word = counter.name.lower()
             for counters, labels in found[row.role]:
@@ -187,3 +189,15 @@ def _cluster(sheet: Sheet, found: dict[str, Any]) -> None:
             sheet.put(m.MEMBER_IN_SYNC, member["in_sync"], *labels)
             sheet.put(m.MEMBER_LAG, member["lag"], *labels)
             sheet.put(m.MEMBER_DEPTH, member["depth"], *labels)
+            sheet.put(m.MEMBER_STORED, member["stored"], *labels)
+            if member["journal"]:
+                _member_journal(sheet, member["journal"], labels)
+
+
+def _member_journal(sheet: Sheet, journal: dict[str, Any], labels: tuple[str, str]) -> None:
+    sheet.put(m.MEMBER_SYNCS, journal["syncs"], *labels)
+    sheet.put(m.MEMBER_JOURNAL, journal["disk_bytes"], *labels)
+    if "sync_times" in journal:  # a node of an older version has none
+        times = SyncTimes(journal["sync_times"])
+        ends_s = [end / 1e6 for end in SPANS_US]
+        sheet.spans(m.MEMBER_SYNC_TIME, ends_s, times.at_most(), times.count, times.total_ns / 1e9, *labels)

@@ -98,6 +98,8 @@ def _group(name: str, members: list[Facts]) -> Facts:
                 "sync": _progress(member.get("state")),
                 "waiting": _waiting(member.get("waiting")) or member.get("why", ""),
                 "depth": member.get("depth"),
+                "stored": member.get("stored"),
+                "journal": member.get("journal"),
             }
         )
     return {

@@ -18,6 +18,7 @@ class Pair:
         self.span_s = now.now_s - self._known.now_s
         self._managers = {one["index"]: one["counters"] for one in self._known.status["managers"]}
         self._named = {(one["group"], one["name"]): one for one in self._known.destinations}
+        self._others = {one["group"]: one for one in self._known.others}
         self._processes = {one["pid"]: one for one in self._known.status["processes"]}
 
     def rate(self, before: dict[str, Any] | None, now: dict[str, Any], key: str) -> float:
@@ -30,17 +31,14 @@ class Pair:
     def totals(self) -> Row:
         """Of the whole server."""
         status = self.now.status
-        managers = self.managers()
-        before, now = self._known.status["messages"], status["messages"]
+        managers, destinations = self.managers(), self.destinations()
         return {
             "in": sum(one["in"] for one in managers),
             "out": sum(one["out"] for one in managers),
-            "stored": self.rate(before, now, "stored"),
-            "delivered": self.rate(before, now, "delivered"),
-            "settled": self.rate(before, now, "settled"),
-            "syncs": self.rate(before, now, "syncs"),
-            "sync_ms": now.get("last_sync_ns", 0) / 1e6,
-            "depth": now.get("depth", 0),
+            "stored": sum(one["in"] for one in destinations),
+            "acknowledged": sum(one["acknowledged"] for one in destinations),
+            "sync_ms": status["messages"].get("last_sync_ns", 0) / 1e6,
+            "depth": sum(one["depth"] for one in destinations),
             "connections": sum(one["connections"] for one in managers),
         }
 
@@ -72,7 +70,8 @@ class Pair:
             found.append(self._destination(one, before, one["name"], one["kind"]))
         for one in self.now.others:
             if one["count"]:
-                found.append(self._destination(one, None, f"({one['count']:,} others)", ""))
+                before = self._others.get(one["group"])
+                found.append(self._destination(one, before, f"({one['count']:,} others)", ""))
         return found
 
     def _destination(self, one: Row, before: Row | None, name: str, kind: str) -> Row:

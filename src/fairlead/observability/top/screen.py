@@ -68,7 +68,7 @@ def head(pair: Pair, width: int) -> list[Text]:
     first.append(f"  flush {totals['sync_ms']:.0f} ms")
     second = Text(
         f"in {count(totals['in'])}/s out {count(totals['out'])}/s  stored {count(totals['stored'])}/s "
-        f"acks {count(totals['settled'])}/s  waiting {count(totals['depth'])}  conns {totals['connections']:,}",
+        f"acks {count(totals['acknowledged'])}/s  waiting {count(totals['depth'])}  conns {totals['connections']:,}",
         no_wrap=True,
         overflow="ellipsis",
     )
