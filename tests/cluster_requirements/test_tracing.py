@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 import fairlead
+from fairlead.errors import Unavailable
 from fairlead.testing.cluster import Cluster
 from tests.spans import Tracer, is_child
 
@@ -19,9 +21,10 @@ PATIENCE_S = 60.0
 async def until(client: Any, id_: str, *wanted: str) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            story: dict[str, Any] = await client.admin.trace(id_)
-            if set(wanted) <= {event["what"] for event in story["events"]}:
-                return story
+            with contextlib.suppress(Unavailable):  # while a group changes its primary nobody answers for it
+                story: dict[str, Any] = await client.admin.trace(id_)
+                if set(wanted) <= {event["what"] for event in story["events"]}:
+                    return story
             await asyncio.sleep(0.2)
 
 

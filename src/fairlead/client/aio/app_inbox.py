@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairlead.client.aio.connection import Connection
     from fairlead.client.aio.consuming import Consumer
     from fairlead.client.aio.delivery import Delivery
-    from fairlead.client.aio.tracing import Spanned
+    from fairlead.client.aio.spanned import Spanned
 
 __all__ = ["AppHandler", "AppInbox", "AppService"]
 

@@ -15,7 +15,7 @@ from fairlead.wire.kinds import FLAG_LAST
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
-    from fairlead.client.aio.tracing import Spanned
+    from fairlead.client.aio.spanned import Spanned
 
 __all__ = ["Ask", "FanOut", "Reply", "ReplyStream", "failure"]
 

@@ -254,15 +254,14 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         if carrier.brake:
             await carrier.room()
         section = self._section(headers, reply_to) if headers or reply_to else b""
+        wire_topic = self._topics.get(topic) or self._topic(topic) if isinstance(topic, str) else self._topic(topic)
+        content = body if isinstance(body, bytes) else as_bytes(body)
         if self._tracing is not None:
-            with self._tracing.sending("publish", topic if isinstance(topic, str) else topic[0], headers) as spanned:
-                section = spanned.section(section, len(body))
+            name = topic if isinstance(topic, str) else topic[0]
+            with self._tracing.sending("publish", name, len(content), headers) as spanned:
+                section = spanned.section(section)
         session = self._session
-        session.publish(
-            self._topics.get(topic) or self._topic(topic) if isinstance(topic, str) else self._topic(topic),
-            section,
-            body if isinstance(body, bytes) else as_bytes(body),
-        )
+        session.publish(wire_topic, section, content)
         if session.out_bytes > TURN_BYTES:
             carrier.flush()
             await asyncio.sleep(0)
@@ -276,8 +275,8 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
         section = self._section(headers, None) if headers else b""
         everything = [body if isinstance(body, bytes) else as_bytes(body) for body in bodies]
         if self._tracing is not None and everything:
-            with self._tracing.sending("publish", topic, headers, len(everything)) as spanned:
-                section = spanned.section(section, sum(map(len, everything)))
+            with self._tracing.sending("publish", topic, -1, headers, len(everything)) as spanned:
+                section = spanned.section(section)
         for batch in _slices(everything):
             if carrier.brake:
                 await carrier.room()
@@ -446,8 +445,8 @@ class Connection(ApplicationConnection, DurableConnection, FeedConnection):
             await self._carrier.room()
         flags, peer, name, section = self._addressed(address, "", headers)
         if self._tracing is not None:
-            with self._tracing.sending("send", str(address), headers) as spanned:
-                section = spanned.section(section, len(body))
+            with self._tracing.sending("send", str(address), len(body), headers) as spanned:
+                section = spanned.section(section)
         self._session.send_to(flags, peer, name, section, as_bytes(body))
         self._carrier.pushed()
         return None

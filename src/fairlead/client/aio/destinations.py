@@ -28,7 +28,7 @@ from fairlead.errors import BadParameter, LocalProtocolError
 
 if TYPE_CHECKING:
     from fairlead.client.aio.sessions import Session
-    from fairlead.client.aio.tracing import Spanned
+    from fairlead.client.aio.spanned import Spanned
     from fairlead.client.durable.commands import Facts
 
 __all__ = ["Body", "Destination", "Queue", "Start", "Topic"]
@@ -121,7 +121,8 @@ class Destination:
         deadline_s = inf if timeout is None else self.courier.loop.time() + timeout
         if self.tracing is None:
             return await self._send(body, options, deadline_s, on_blocked, None)
-        with self.tracing.sending("send", self.name, properties) as spanned:
+        size = len(body) if isinstance(body, bytes) else -1
+        with self.tracing.sending("send", self.name, size, properties) as spanned:
             told = await self._send(body, options, deadline_s, on_blocked, spanned)
             spanned.stored(told)
             return told
@@ -132,11 +133,13 @@ class Destination:
         if is_stream(body):
             like, _ = self.content(b"", options)
             if spanned is not None:
-                like = spanned.marked(like)
+                like = spanned.content(like)
             return await send_large(self, Source(body), like, deadline_s, on_blocked)
         like, data = self.content(body, options)
         if spanned is not None:
-            like = spanned.content(like, len(data))
+            like = spanned.content(like)
+            if not isinstance(body, bytes):
+                spanned.span.set_attribute("messaging.message.body.size", len(data))
         if not like.fits(len(data)):
             return await send_large(self, Source(data), like, deadline_s, on_blocked)
         if self.session.is_transacted:
@@ -160,12 +163,12 @@ class Destination:
         everything = [self.content(body, options) for body in bodies]
         if self.tracing is None or not everything:
             return await self._send_many(everything, deadline_s, on_blocked)
-        with self.tracing.sending("send", self.name, options.get("properties"), len(everything)) as spanned:
+        with self.tracing.sending("send", self.name, -1, options.get("properties"), len(everything)) as spanned:
             marked: dict[Content, Content] = {}  # most of them are alike, and stay so
             for at, (like, data) in enumerate(everything):
                 same = marked.get(like)
                 if same is None:
-                    same = marked[like] = spanned.marked(like)
+                    same = marked[like] = spanned.content(like)
                 everything[at] = same, data
             return await self._send_many(everything, deadline_s, on_blocked)
 
@@ -211,8 +214,8 @@ class Destination:
         if producer.blocked or not producer.part.has_room or not like.fits(len(data)):
             return False
         if self.tracing is not None:
-            with self.tracing.sending("send", self.name, options.get("properties")) as spanned:
-                like = spanned.content(like, len(data))
+            with self.tracing.sending("send", self.name, len(data), options.get("properties")) as spanned:
+                like = spanned.content(like)
         producer.add(data, like, None)
         return True
 

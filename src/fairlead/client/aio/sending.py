@@ -92,8 +92,9 @@ class Sender:
             producer = await self._room()
         future = self._create_future()
         if self._tracing is not None:
-            spanned = self._tracing.sending("send", self._destination.name, (self._options | options).get("properties"))
-            like = spanned.content(like, len(data))
+            given = (self._options | options).get("properties")
+            spanned = self._tracing.sending("send", self._destination.name, len(data), given)
+            like = spanned.content(like)
             future.add_done_callback(spanned.ended)
         producer.add(data, like, future)
         under_way.append(future)

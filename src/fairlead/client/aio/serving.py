@@ -23,7 +23,8 @@ from fairlead.wire.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from fairlead.client.aio.carrier import Carrier
-    from fairlead.client.aio.tracing import Spanned, Tracing
+    from fairlead.client.aio.spanned import Spanned
+    from fairlead.client.aio.tracing import Tracing
 
 __all__ = ["Handler", "Registration", "Request", "RequestQueue", "Responder", "as_bytes"]
 
