@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -444,3 +446,48 @@ async def test_through_a_tunnel_it_is_the_same(server: Server, tracer: Tracer) -
         await tracer.wait_for("respond trace.tunnel-ask")
     assert is_child(tracer.one("process trace.tunnel"), tracer.one("send trace.tunnel"))
     assert is_child(tracer.one("respond trace.tunnel-ask"), tracer.one("request trace.tunnel-ask"))
+
+
+PROGRAM = """
+import asyncio, sys
+import fairlead
+
+async def main(url):
+    async with fairlead.connect(url) as client:
+        await client.queue("trace.program").send(b"x")
+        await client.publish("trace.program-news", b"x")
+        async for message in client.queue("trace.program").consume():
+            async with message.process():
+                print(message.trace is not None)
+            break
+        if client._tracing is None:
+            assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+"""
+PROVIDER = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+"""
+NOT_INSTALLED = """
+sys.modules["opentelemetry"] = None
+try:
+    fairlead.connect(tracing=True)
+except fairlead.errors.ConfigError as error:
+    assert "fairlead[tracing]" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(("before", "after", "said"), [("", NOT_INSTALLED, "False"), (PROVIDER, "", "True")])
+def test_a_program_is_traced_when_it_has_set_a_provider(server: Server, before: str, after: str, said: str) -> None:
+    program = f"{before}{PROGRAM}asyncio.run(main(sys.argv[1]))\n{after}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, server.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == said

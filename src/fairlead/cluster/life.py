@@ -16,12 +16,14 @@ import msgspec
 from fairlead.cluster import records, stored
 from fairlead.cluster.describe import MESSAGES
 from fairlead.cluster.ids import ID_BYTES
+from fairlead.wire.durable import ENTRY_LARGE, LARGE
 from fairlead.wire.properties import Value, decode, lookup
 
 __all__ = ["Life", "Place", "Record", "Search"]
 
 EVENTS_MAX: Final = 1000
 USERS_MAX: Final = 10_000
+NAMES_MAX: Final = 100_000
 FOUND_MAX: Final = 100
 
 SETTLED: Final = {
@@ -67,6 +69,11 @@ class Place:
     positions: dict[str, int] | None = None  # by name of a cursor that reserved it: its position
 
 
+class _Created(msgspec.Struct):
+    number: int
+    name: str
+
+
 class _Session(msgspec.Struct):
     id: str
     user: str | None = None
@@ -85,6 +92,7 @@ class Life:
         self.places: list[Place] = []
         self.message: dict[str, Any] | None = None
         """What it says: size, properties, who sent it."""
+        self.names = Names()
         self.cut = False  # there was more than can be told
         self._hidden: dict[int, tuple[int, int]] = {}  # index of a HIDDEN record: destination, position in it
         self._users: dict[bytes, str] = {}  # of sessions, those that began last
@@ -110,6 +118,8 @@ class Life:
                 self._moved(record)
             else:
                 self._stored(record)
+        elif kind == records.CREATE:
+            self.names.tell(record)
         elif kind == records.SESSION:
             self._opened(record)
         elif kind in (records.DELETE, records.OUTCOME) and (self.places or self._hidden):
@@ -185,8 +195,11 @@ class Life:
         """What the message says; its headers."""
         (entry,) = one.entries(position, 1)
         headers = decode(bytes(entry.headers))
+        size = entry.body_end - entry.body_start
+        if entry.flags & ENTRY_LARGE:
+            _, size, _ = LARGE.unpack_from(one.view, entry.body_start)
         self.message = {
-            "bytes": entry.body_end - entry.body_start,
+            "bytes": size,
             "key": entry.key.decode(errors="replace") or None,
             "priority": entry.priority,
             "ttl_ms": entry.ttl_ms,
@@ -361,15 +374,38 @@ class Life:
             self.cut = True
 
 
+class Names:
+    """What destinations were called when they were made, also those that are no more."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, str] = {}
+
+    def tell(self, record: Record) -> None:
+        """A CREATE record."""
+        try:
+            facts = msgspec.json.decode(record.body, type=_Created)
+        except msgspec.DecodeError:
+            return
+        if len(self.by_number) < NAMES_MAX:
+            self.by_number[facts.number] = facts.name
+
+    def of(self, numbers: Iterable[int]) -> dict[str, str]:
+        return {str(number): self.by_number[number] for number in numbers if number in self.by_number}
+
+
 class Search:
     """Messages of a trace, by what their senders said in `traceparent`."""
 
     def __init__(self, trace_id: str) -> None:
         self._needle = trace_id.encode()
         self.found: dict[str, dict[str, Any]] = {}
+        self.names = Names()
         self.cut = False
 
     def tell(self, record: Record) -> None:
+        if record.kind == records.CREATE:
+            self.names.tell(record)
+            return
         if record.kind not in MESSAGES or len(record.body) < records.STORE_RECORD.size:
             return
         if bytes(record.body).find(self._needle) < 0:

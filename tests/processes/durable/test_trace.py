@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -157,6 +158,17 @@ async def test_in_a_transaction_it_is_visible_with_the_commit(server: Server) ->
         story = await until(client, out.id, "committed")
     assert whats(story)[:2] == ["received", "committed"]
     assert next(one for one in story["events"] if one["what"] == "committed")["order"] == out.order
+
+
+async def test_a_very_large_one_in_a_queue_that_is_deleted(server: Server) -> None:
+    async with connect(server) as client:
+        receipt = await client.queue("life.deleted").send(io.BytesIO(b"x" * 3_000_000))
+        story = await until(client, receipt.id, "stored")
+        assert story["message"]["bytes"] == 3_000_000
+        await client.admin.delete(destination="life.deleted")
+        story = await client.admin.trace(receipt.id)
+    assert set(whats(story)) & {"deleted", "dead"}
+    assert story["events"][0]["destination"] == "life.deleted", "the name is that of its making"
 
 
 async def test_each_subscription_of_a_topic_has_its_own_end(server: Server) -> None:

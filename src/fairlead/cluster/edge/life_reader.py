@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.cluster.life import Life, Record, Search
+from fairlead.cluster.life import Life, Record, Search, destinations_of
 from fairlead.errors import FairleadError, RequestTimeout, Unavailable
 from fairlead.journal.edge import identity
 from fairlead.journal.edge.inspect import folder_of, read_and_judge, store_id_of
@@ -62,7 +62,9 @@ def read(folder: Path, question: dict[str, Any], patience_s: float = PATIENCE_S)
         search = Search(question["trace"])
         for record in looked.records():
             search.tell(record)
-        return {"messages": list(search.found.values()), "cut": search.cut, "looked": looked.facts()}
+        messages = list(search.found.values())
+        names = search.names.of(destinations_of(messages))
+        return {"messages": messages, "names": names, "cut": search.cut, "looked": looked.facts()}
     life = Life(bytes.fromhex(question["id"]))
     for _ in range(2):
         for record in looked.records():
@@ -85,6 +87,7 @@ def read(folder: Path, question: dict[str, Any], patience_s: float = PATIENCE_S)
             {"destination": one.destination, "order": one.order, "index": one.index, "left": one.left}
             for one in life.places
         ],
+        "names": life.names.of(destinations_of(life.events)),
         "cut": life.cut,
         "looked": looked.facts(),
     }

@@ -88,7 +88,7 @@ class Traces:
 
     def _of_trace(self, found: dict[str, Any]) -> dict[str, Any]:
         for one in found["messages"]:
-            self._name(one, "destination")
+            self._name(one, "destination", found["names"])
         return {**self._where(), "messages": found["messages"], "cut": found["cut"], "looked": found["looked"]}
 
     def _of_message(self, id_: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +97,8 @@ class Traces:
         for place in found["places"]:
             events += self._deliveries(place["destination"], place["order"])
         for event in events:
-            self._name(event, "destination")
-            self._name(event, "to")
+            self._name(event, "destination", found["names"])
+            self._name(event, "to", found["names"])
             self._name_session(event)
         events.sort(key=lambda event: (event["ms"], event.get("index") or 0))
         made = ids.decode(bytes.fromhex(id_))
@@ -187,12 +187,12 @@ class Traces:
             ]
         return facts
 
-    def _name(self, facts: dict[str, Any], key: str) -> None:
+    def _name(self, facts: dict[str, Any], key: str, names: dict[str, str]) -> None:
         number = facts.get(key)
         if not isinstance(number, int):
             return
         home = self._core.destinations.get(number)
-        facts[key] = f"(deleted, number {number})" if home is None else home.name
+        facts[key] = names.get(str(number), f"(deleted, number {number})") if home is None else home.name
         if home is not None and key == "destination":
             self._name_cursor(facts, home)
 
