@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.cluster import records
-from fairlead.cluster.deliveries import Deliveries
+from fairlead.cluster.deliveries import Deliveries, taker_of
 from fairlead.cluster.life import EVENTS_MAX, FOUND_MAX, Life, Record, Search
 from fairlead.wire import durable
 from fairlead.wire.properties import encode_properties
@@ -241,7 +241,7 @@ def test_so_many_deliveries_are_remembered_and_no_more(rig: Rig) -> None:
     assert kept.since_ms == 0
     for order in range(1, 11):
         head = durable.CHUNK.pack(order, 1, 1, 0, 0, bytes(20), 0, 0)
-        kept.add(order, consumer, "a/b", [head, b""])
+        kept.add(order, taker_of(consumer, "a/b"), [head, b""])
     number = consumer.destination.number
     known: list[Any] = [order for order in range(1, 11) if kept.of(number, order)]
     assert known == [8, 9, 10]

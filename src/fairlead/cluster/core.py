@@ -18,7 +18,7 @@ from fairlead.cluster.admin import Admin
 from fairlead.cluster.allowances import Allowances
 from fairlead.cluster.bulk import Bulk
 from fairlead.cluster.decisions import Decisions
-from fairlead.cluster.deliveries import Deliveries
+from fairlead.cluster.deliveries import Deliveries, taker_of
 from fairlead.cluster.demux import Frame
 from fairlead.cluster.destination import Destination
 from fairlead.cluster.destination_manager import POSTED, DestinationManager
@@ -201,7 +201,9 @@ class Core:
             return
         size = sum(map(len, pieces))
         self.tally.deliver(pieces, size)
-        self.deliveries.add(self.now_ms, consumer, line.client, pieces)
+        if consumer.taker is None:
+            consumer.taker = taker_of(consumer, line.client)
+        self.deliveries.add(self.now_ms, consumer.taker, pieces)
         if size <= FRAGMENT_BYTES_MAX:
             link.pieces(line.uid, line.index, durable.KIND_DELIVER, consumer.handle, pieces, size)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from fairlead.wire.durable import CHUNK
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from fairlead.cluster.port import Bytes
 
 CHUNKS_MAX: Final = 16_384
+
+Taker: TypeAlias = tuple[int, int, bytes, str, str, str]
+"""Who gets a frame: destination, cursor, session, user, client, and how (see `Delivered`)."""
+
+
+def taker_of(consumer: Consumer, client: str) -> Taker:
+    """Plain values, and not the consumer itself: it would keep its destination alive, with everything in it."""
+    how = "browsed" if consumer.browse else "replayed" if consumer.replay else "delivered"
+    session = consumer.session
+    return consumer.destination.number, consumer.cursor, session.id, session.user, client, how
 
 
 class Delivered(NamedTuple):
@@ -38,28 +48,28 @@ class Deliveries:
 
     def __init__(self, chunks_max: int = CHUNKS_MAX) -> None:
         self._chunks_max = chunks_max
-        self._frames: deque[tuple[int, int, int, bytes, str, str, str, Sequence[Bytes]]] = deque()
+        self._frames: deque[tuple[int, Taker, Sequence[Bytes]]] = deque()
         self._chunks = 0
         self.since_ms = 0
         """Everything after this time is known."""
 
-    def add(self, now_ms: int, consumer: Consumer, client: str, pieces: Sequence[Bytes]) -> None:
+    def add(self, now_ms: int, taker: Taker, pieces: Sequence[Bytes]) -> None:
         """A frame: heads and entries, by turns."""
-        heads, session = pieces[::2], consumer.session
-        how = "browsed" if consumer.browse else "replayed" if consumer.replay else "delivered"
+        heads = pieces[::2]
+        self._frames.append((now_ms, taker, heads))
         self._chunks += len(heads)
-        # Not the consumer itself: it would keep its destination alive, with everything in it.
-        number = consumer.destination.number
-        self._frames.append((now_ms, number, consumer.cursor, session.id, session.user, client, how, heads))
+        if self._chunks > self._chunks_max:
+            self._trim()
+
+    def _trim(self) -> None:
         while self._chunks > self._chunks_max and len(self._frames) > 1:
-            old = self._frames.popleft()
-            self.since_ms = old[0]
-            self._chunks -= len(old[-1])
+            self.since_ms, _, old = self._frames.popleft()
+            self._chunks -= len(old)
 
     def of(self, destination: int, order: int) -> list[Delivered]:
         """All that is known of one message, oldest first."""
         found = []
-        for ms, number, cursor, session, user, client, how, heads in self._frames:
+        for ms, (number, cursor, session, user, client, how), heads in self._frames:
             if number != destination:
                 continue
             for head in heads:

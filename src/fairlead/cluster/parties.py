@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from fairlead.cluster.allowances import Allowance
+    from fairlead.cluster.deliveries import Taker
     from fairlead.cluster.destination import Destination
     from fairlead.cluster.staged import Stage
     from fairlead.selector import Selector
@@ -104,3 +105,4 @@ class Consumer:
     held: int = 0  # messages handed out and not settled
     own: int = 0  # its number in its session, by its client, the same when it is opened again; 0: not said
     holds: list[tuple[int, int]] | None = None  # opened again: what the application has of before; None: not said
+    taker: Taker | None = None  # what is remembered of who got something
