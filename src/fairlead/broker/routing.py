@@ -145,10 +145,8 @@ class Routing:
         self.by_conn.pop(attachment.conn, None)
         self.by_uid.pop(successor.uid, None)
         attachment.connect(successor.conn, successor.manager, successor.index)
-        attachment.who, attachment.may_publish = (
-            successor.who,
-            successor.may_publish,
-        )  # a new proof may say more, or less
+        attachment.who = successor.who  # as the newest proof says
+        attachment.may_publish = successor.may_publish
         attachment.peer = successor.peer
         self.by_conn[attachment.conn] = attachment
         self._forget_all_routes()

@@ -328,8 +328,13 @@ def _tables(users: Users) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, group in sorted(users.groups.items()):
         yield "groups", name, _said(group)
     for name, user in sorted(users.entries.items()):
-        fields: dict[str, Any] = {"hash": user.hash, "certificates": user.certificates}
-        fields |= {"tenant": user.tenant, "groups": user.groups, "quota": user.quota.said()}
+        fields: dict[str, Any] = {
+            "hash": user.hash,
+            "tenant": user.tenant,
+            "groups": user.groups,
+            "quota": user.quota.said(),
+        }
+        fields["certificates"] = user.certificates
         yield "users", name, {field: value for field, value in fields.items() if value} | _said(user)
 
 
