@@ -53,10 +53,11 @@ def test_a_pause_is_never_longer_than_the_longest_and_memory_is_bounded(attempts
     [
         ("127.0.0.1:5000", "127.0.0.1", True),
         ("[::1]:5000", "::1", True),
-        ("[::ffff:127.0.0.1]:5000", "::ffff:127.0.0.1", True),
+        ("[::ffff:127.0.0.1]:5000", "127.0.0.1", True),
         ("unix", "unix", True),
         ("10.1.2.3:5000", "10.1.2.3", False),
-        ("[fe80::1]:5000", "fe80::1", False),
+        ("[fe80::1%eth0]:5000", "fe80::/64", False),
+        ("[2001:db8::7:1]:5000", "2001:db8::/64", False),
         ("nonsense", "nonsense", False),
     ],
 )

@@ -109,7 +109,8 @@ NOT_HERE = (
     "none of theirs, or TLS was begun without offering http/1.1 (ALPN).\n"
 )
 BUSY = "The tunnel gateway of this server does not keep up, or is being started; try again.\n"
-REASONS = {404: "Not Found", 503: "Service Unavailable"}
+PLAIN = "This server takes passwords over TLS only: connect with https://HOST:PORT ([security] plain_passwords).\n"
+REASONS = {403: "Forbidden", 404: "Not Found", 503: "Service Unavailable"}
 
 
 def http_answer(status: int, text: str, *headers: str) -> bytes:
@@ -128,3 +129,7 @@ def http_answer(status: int, text: str, *headers: str) -> bytes:
 
 def busy_answer() -> bytes:
     return http_answer(503, BUSY, "Retry-After: 1")
+
+
+def plain_answer() -> bytes:
+    return http_answer(403, PLAIN)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.messages import property_of
 from fairlead.cli.options import as_json_option, one_sentence
 from fairlead.cli.traffic import connecting, open_connection
@@ -106,7 +106,7 @@ def confirm(yes: bool, question: str) -> None:
 def show(facts: Facts, as_json: bool) -> None:
     """A table for each list of records in it, and the rest as name and value."""
     if as_json:
-        click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        click.echo(terminal.as_json(facts, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
@@ -148,11 +148,11 @@ def text_of(name: str, value: Any) -> str:
         case float():
             return f"{value:,.3f}".rstrip("0").rstrip(".")
         case dict():
-            return " ".join(f"{key}={text_of(key, one)}" for key, one in value.items())
+            return " ".join(f"{terminal.plain(key)}={text_of(key, one)}" for key, one in value.items())
         case list():
             return ", ".join(text_of(name, one) for one in value)
         case _:
-            text = str(value)
+            text = terminal.plain(value)
             return text if len(text) <= BYTES_WIDTH else text[: BYTES_WIDTH - 1] + "…"
 
 

@@ -48,7 +48,7 @@ def restore(source: Path, data: Path, as_json: bool) -> None:
     target = data.absolute() / STORE
     if target.exists() and any(target.iterdir()):
         raise ConfigError(f"{target} is not empty: a restored server begins with an empty data directory.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = restore_journal(source.absolute(), target)
     if as_json:
         click.echo(json.dumps(facts))

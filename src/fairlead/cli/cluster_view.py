@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
+
+from fairlead.cli.terminal import cell
 
 PIPE_WIDTH = 160
 
@@ -33,7 +34,7 @@ def _parts(found: dict[str, Any]) -> Iterator[RenderableType]:
             _text(node["machine"]),
             f"{_text(node['revision'])} {node['settings']}",
             node["essential"],
-            escape(str(node["state"])),
+            cell(str(node["state"])),
         )
     for name in found["missing"]:
         nodes.add_row(name, "?", "", "", "", "", "", "[red]no answer[/red]")
@@ -50,11 +51,11 @@ def _parts(found: dict[str, Any]) -> Iterator[RenderableType]:
                 "yes" if member["in_sync"] else "[yellow]no[/yellow]",
                 _text(member["lag"]),
                 _text(member["depth"]),
-                escape(_remark(member)),
+                cell(_remark(member)),
             )
     yield groups
     for warning in found["warnings"]:
-        yield f"[yellow]warning:[/yellow] {escape(warning)}"
+        yield f"[yellow]warning:[/yellow] {cell(warning)}"
 
 
 def _remark(member: dict[str, Any]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.cluster_view import console
+from fairlead.cli.terminal import cell
 from fairlead.directory.answers import Apps, Brokers, Clusters, Counted, Found, Status
 from fairlead.directory.rows import Application, Broker
 
@@ -36,17 +36,17 @@ def brokers(answer: Brokers) -> Table:
     table = _table("Brokers", *ADDRESS, "clusters", "connections", "reserved", "limit")
     for row in answer.brokers:
         counts = (str(row.connections), str(row.reserved), str(row.limit))
-        table.add_row(*_address(row), escape(", ".join(row.clusters)), *counts)
+        table.add_row(*_address(row), cell(", ".join(row.clusters)), *counts)
     return table
 
 
 def _address(row: Broker) -> tuple[str, ...]:
     return (
-        escape(row.name),
-        escape(row.ip),
+        cell(row.name),
+        cell(row.ip),
         str(row.port or ""),
         str(row.secure_port or ""),
-        escape(row.host),
+        cell(row.host),
         "[red]missing[/red]" if row.missing else row.state,
         "yes" if row.available else "[yellow]no[/yellow]",
     )
@@ -55,9 +55,7 @@ def _address(row: Broker) -> tuple[str, ...]:
 def clusters(answer: Clusters) -> Table:
     table = _table("Clusters", "cluster", "brokers, in order", "heuristic", "rule")
     for row in answer.clusters:
-        table.add_row(
-            escape(row.name), escape(", ".join(row.brokers)), row.heuristic or "default", row.rule or "default"
-        )
+        table.add_row(cell(row.name), cell(", ".join(row.brokers)), row.heuristic or "default", row.rule or "default")
     return table
 
 
@@ -70,18 +68,18 @@ def _apps(title: str, rows: tuple[Application, ...]) -> Table:
     table = _table(title, "application", "type", "connection", "broker", "mode", "secure", "client", "user", "cluster")
     for row in rows:
         if not row.links:
-            table.add_row(escape(row.name), row.kind, "none", escape(row.broker), "", "", "", escape(row.user), "")
+            table.add_row(cell(row.name), row.kind, "none", cell(row.broker), "", "", "", cell(row.user), "")
         for number, link in enumerate(row.links):
             table.add_row(
-                escape(row.name) if not number else "",
+                cell(row.name) if not number else "",
                 row.kind if not number else "",
-                escape(link.label),
-                escape(link.broker),
+                cell(link.label),
+                cell(link.broker),
                 link.kind,
                 "yes" if link.secure else "no",
-                escape(link.client),
-                escape(link.user),
-                escape(link.cluster),
+                cell(link.client),
+                cell(link.user),
+                cell(link.cluster),
             )
     return table
 
@@ -97,9 +95,9 @@ def found(answer: Found) -> list[Table]:
 
 
 def totals(app: str, answer: Counted) -> Table:
-    table = _table(f"Connections of {escape(app)}", "broker", "connections")
+    table = _table(f"Connections of {cell(app)}", "broker", "connections")
     for name, count in answer.brokers.items():
-        table.add_row(escape(name), str(count))
+        table.add_row(cell(name), str(count))
     table.add_row("total", str(answer.total), style="bold")
     return table
 
@@ -117,20 +115,20 @@ def status(answer: Status) -> list[Table]:
             if value:
                 groups.append(_group(title, {str(number): one for number, one in enumerate(value, 1)}))
         else:
-            single.add_row(escape(title), escape(_text(value)))
+            single.add_row(cell(title), cell(_text(value)))
     return [single, *groups]
 
 
 def _group(title: str, facts: dict[str, Any]) -> Table:
     if all(isinstance(value, dict) for value in facts.values()):
         columns = list(dict.fromkeys(column for value in facts.values() for column in value))
-        table = _table(escape(title), "", *(column.replace("_", " ") for column in columns))
+        table = _table(cell(title), "", *(column.replace("_", " ") for column in columns))
         for name, value in facts.items():
-            table.add_row(escape(str(name)), *(escape(_text(value.get(column))) for column in columns))
+            table.add_row(cell(str(name)), *(cell(_text(value.get(column))) for column in columns))
         return table
-    table = _table(escape(title), "", "value")
+    table = _table(cell(title), "", "value")
     for name, value in facts.items():
-        table.add_row(escape(str(name)), escape(_text(value)))
+        table.add_row(cell(str(name)), cell(_text(value)))
     return table
 
 

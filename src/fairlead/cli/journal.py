@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.options import EXIT_ERROR, as_json_option, one_sentence
 from fairlead.errors import ConfigError
 
@@ -85,4 +86,6 @@ def say(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, default=str))
     else:
-        click.echo("  ".join(f"{key}={value}" for key, value in facts.items() if value not in (None, "")))
+        click.echo(
+            "  ".join(f"{key}={terminal.plain(value)}" for key, value in facts.items() if value not in (None, ""))
+        )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.options import as_json_option, one_sentence
 from fairlead.cli.traffic import connecting, open_connection, run
 from fairlead.errors import ConfigError
@@ -140,12 +141,13 @@ def time_ms(event: dict[str, Any]) -> int:
 
 def say(event: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(event, ensure_ascii=False))
+        click.echo(terminal.as_json(event))
     else:
         when = datetime.fromtimestamp(time_ms(event) / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         more = " ".join(
             f"{key}={value}" for key, value in event.items() if key not in ("ms", "time_ms", "level", "code", "text")
         )
         level = str(event.get("level", "info"))
-        click.echo(f"{when} {level:8} {event.get('code', '')}: {event.get('text', '')}{f' ({more})' if more else ''}")
+        text = f"{level:8} {event.get('code', '')}: {event.get('text', '')}{f' ({more})' if more else ''}"
+        click.echo(f"{when} {terminal.plain(text)}")
     sys.stdout.flush()

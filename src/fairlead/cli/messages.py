@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, one_sentence
 from fairlead.cli.traffic import connecting, open_connection, run
 from fairlead.errors import ConfigError
@@ -288,12 +289,12 @@ async def show(message: Any, as_json: bool) -> None:
     """One line for programs, or the body as it is; a body too large to hold is only named."""
     out = sys.stdout.buffer
     if as_json:
-        out.write(json.dumps(facts_of(message), ensure_ascii=False).encode() + b"\n")
+        out.write(terminal.as_json(facts_of(message)).encode() + b"\n")
     elif message.is_large:
         async for piece in message.stream():
-            out.write(piece)
+            out.write(terminal.content(piece))
     else:
-        out.write(message.body + b"\n")
+        out.write(terminal.content(message.body) + b"\n")
     out.flush()
 
 

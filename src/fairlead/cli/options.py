@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from fairlead.cli import terminal
 from fairlead.errors import ConfigError, FairleadError, NoReceiver, RequestTimeout
 from fairlead.runtime.admin import run_directory
 
@@ -69,5 +70,5 @@ def one_sentence(command: F) -> F:
 
 
 def fail(text: str, code: int) -> None:
-    click.echo(f"fairlead: {text}", err=True)
+    click.echo(f"fairlead: {terminal.plain(text, keep=chr(10))}", err=True)
     sys.exit(code)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.cli.options import EXIT_ERROR, as_json_option, fail, one_sentence, run_of, which_server
+from fairlead.cli.terminal import cell
 from fairlead.errors import Unavailable
 from fairlead.runtime.admin import answer_of
 
@@ -164,8 +165,8 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
         )
         for one in report["links"]:
             links.add_row(
-                one["parent"],
-                one["server"],
+                cell(one["parent"]),
+                cell(one["server"]),
                 one["state"] if one["state"] == "up" else one["state"].upper(),
                 f"{one['messages_in']:,} ({one['bytes_in']:,} bytes)",
                 f"{one['messages_out']:,} ({one['bytes_out']:,} bytes)",
@@ -191,7 +192,7 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
                 one["to_version"],
                 f"{one['pause_ms']:.1f}",
                 one["outcome"],
-                one["reason"],
+                cell(one["reason"]),
             )
         console.print(updates, "")
     if with_connections:
@@ -203,16 +204,16 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
                 str(one["uid"]),
                 str(one["manager"]),
                 one["state"],
-                one["peer"],
-                one["user"],
-                one["type"],
-                one["instance"],
-                one["org"],
+                cell(one["peer"]),
+                cell(one["user"]),
+                cell(one["type"]),
+                cell(one["instance"]),
+                cell(one["org"]),
                 _when(one["opened_ns"]),
             )
         console.print(connections, "")
     if report["message"] is not None:
-        console.print("Message", report["message"])
+        console.print("Message", cell(report["message"]))
     console.print(
         f"{len(report['connections'])} connections, {_known(report['attachments'])} attachments, "
         f"{_known(report['subscriptions'])} subscriptions, {_known(report['registrations'])} registrations, "
@@ -223,16 +224,14 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
     style = "green" if faults == (0, 0) else "bold red"
     console.print(f"[{style}]{faults[0]} accounting faults, {faults[1]} lost wake-ups[/{style}]")
     for note in report["notes"]:
-        console.print(f"[yellow]{note}[/yellow]")
+        console.print(f"[yellow]{cell(note)}[/yellow]")
 
 
 def show_registrar(console: Console, found: dict[str, Any]) -> None:
     """What this server is in the directory."""
-    from rich.markup import escape
-
-    trouble = f"; [red]{escape(found['error'])}[/]" if found["error"] else ""
+    trouble = f"; [red]{cell(found['error'])}[/]" if found["error"] else ""
     console.print(
-        f"Broker [bold]{escape(found['name'])}[/] of the directory at {escape(found['directory'])}: "
+        f"Broker [bold]{cell(found['name'])}[/] of the directory at {cell(found['directory'])}: "
         f"{found['broker_state'] if found['registered'] else 'not registered'}, {found['connections']:,} of "
         f"{found['limit']:,} connections, {found['applications_total']:,} applications, {found['pending']:,} reports "
         f"pending{trouble}\n"
@@ -241,12 +240,10 @@ def show_registrar(console: Console, found: dict[str, Any]) -> None:
 
 def show_streams(console: Console, found: dict[str, Any]) -> None:
     """What the stream administration of this server looks after."""
-    from rich.markup import escape
-
     if "streams" not in found:
-        console.print(f"Stream administration: {escape(found['state'])}\n")
+        console.print(f"Stream administration: {cell(found['state'])}\n")
         return
-    trouble = f"; [red]{escape(found['error'])}[/]" if found["error"] else ""
+    trouble = f"; [red]{cell(found['error'])}[/]" if found["error"] else ""
     without = f", [red]{found['without_active']:,} without an active one[/]" if found["without_active"] else ""
     console.print(
         f"Stream administration: {found['streams']:,} streams{without}, {found['without_backup']:,} without a backup, "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from fairlead.cli import terminal
 from fairlead.cli.login import login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, one_sentence
 from fairlead.cli.streams_target import DEFAULT_URL
@@ -84,7 +85,7 @@ def tail(
                     return EXIT_NO_ANSWER
                 if not found:
                     return 0
-                out.write(b"".join(line_of(item, as_json) for item in found))
+                out.write(terminal.content(b"".join(line_of(item, as_json) for item in found)))
                 out.flush()
                 if left is not None:
                     left -= sum(not isinstance(item, msgspec.Struct) for item in found)
@@ -98,7 +99,7 @@ def line_of(item: StreamMessage | Event, as_json: bool) -> bytes:
     """A message or an event as one line."""
     facts = _facts(item)
     if as_json:
-        return msgspec.json.encode(facts) + b"\n"
+        return terminal.harmless(msgspec.json.encode(facts).decode()).encode() + b"\n"
     if "event" in facts:
         about = " ".join(f"{key}={value}" for key, value in facts.items() if key != "event")
         return f"-- {facts['event']} {about}".rstrip().encode() + b"\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.cluster_view import console
+from fairlead.cli.terminal import cell
 
 __all__ = ["adapters", "clients", "console", "status"]
 
@@ -25,7 +25,7 @@ def status(streams: list[dict[str, Any]]) -> list[Table | str]:
     for stream in streams:
         for kind in ("clients", "users"):
             if stream[f"barred_{kind}"]:
-                shown.append(escape(f"{stream['name']}: revoked {kind}: {', '.join(stream[f'barred_{kind}'])}"))
+                shown.append(cell(f"{stream['name']}: revoked {kind}: {', '.join(stream[f'barred_{kind}'])}"))
     return shown
 
 
@@ -39,15 +39,15 @@ def adapters(streams: list[dict[str, Any]]) -> Table:
         whole = (str(stream["failovers"]), str(stream["gaps"]), str(stream["clients_total"]))
         for number, one in enumerate(stream["adapters"]):
             table.add_row(
-                escape(stream["name"]) if not number else "",
+                cell(stream["name"]) if not number else "",
                 str(stream["epoch"]) if not number else "",
-                escape(one["name"]),
+                cell(one["name"]),
                 f"[bold]{one['role']}[/bold]" if one["role"] == "active" else one["role"],
                 _state(stream, one),
-                escape(one["address"]),
+                cell(one["address"]),
                 f"{one['last']:,}",
                 f"{one['lag']:,}" if one["role"] != "active" else "",
-                escape(_positions(one["positions"])),
+                cell(_positions(one["positions"])),
                 *(whole if not number else ("", "", "")),
             )
     return table
@@ -77,16 +77,16 @@ def clients(streams: list[dict[str, Any]]) -> Table:
     for stream in streams:
         for one in stream["clients"]:
             counters = one["counters"]
-            line = escape(one["line"]) or "[yellow]none[/yellow]"
+            line = cell(one["line"]) or "[yellow]none[/yellow]"
             table.add_row(
-                escape(stream["name"]),
-                escape(one["client"]),
-                escape(one["user"]),
+                cell(stream["name"]),
+                cell(one["client"]),
+                cell(one["user"]),
                 f"{line} (by itself)" if one["local"] else line,
                 *(f"{counters.get(name, 0):,}" for name in COUNTERS),
             )
         if (more := stream["clients_total"] - len(stream["clients"])) > 0:
-            table.add_row(escape(stream["name"]), f"and {more:,} more", "", "", "", "", "", "", "")
+            table.add_row(cell(stream["name"]), f"and {more:,} more", "", "", "", "", "", "", "")
     return table
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.login import login, login_options
 from fairlead.cli.options import EXIT_NO_ANSWER, as_json_option, fail, one_sentence
 from fairlead.errors import ConfigError, FairleadError, RequestTimeout
@@ -119,9 +120,9 @@ def as_facts(message: Message | Request) -> dict[str, Any]:
 def show(message: Message | Request, as_json: bool, *, with_topic: bool) -> None:
     out = sys.stdout.buffer
     if as_json:
-        out.write(json.dumps(as_facts(message), ensure_ascii=False).encode() + b"\n")
+        out.write(terminal.as_json(as_facts(message)).encode() + b"\n")
     else:
-        out.write((f"{message.topic} ".encode() if with_topic else b"") + message.body + b"\n")
+        out.write((f"{message.topic} ".encode() if with_topic else b"") + terminal.content(message.body) + b"\n")
 
 
 # --- Broadcast --------------------------------------------------------------------------------------------------

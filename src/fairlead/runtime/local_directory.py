@@ -82,7 +82,7 @@ class LocalDirectory:
 
     def _start(self, name: str, words: list[str]) -> None:
         home = self.home / name
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(home / "output.txt", "ab") as output:
             self._processes[name] = subprocess.Popen(
                 [self._python, "-m", "fairlead", *words, "--data", str(home / "data")],

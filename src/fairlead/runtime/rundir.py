@@ -61,7 +61,10 @@ class PortNote(msgspec.Struct):
 
 def lock(data: Path) -> int:
     """Take the data directory, or say who has it. The descriptor is the lock."""
+    was_open = data.exists() and bool(data.stat().st_mode & 0o022)
     make_directory(data)
+    if was_open:
+        _refuse_strangers(data)
     inherited = os.environ.pop(LOCK_FD_VARIABLE, "")
     if inherited:
         fd = int(inherited)
@@ -77,6 +80,17 @@ def lock(data: Path) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def _refuse_strangers(data: Path) -> None:
+    """Others could write here until now: what they left (a users file, a link) must not become ours."""
+    with os.scandir(data) as entries:
+        for entry in entries:
+            if entry.is_symlink() or entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                raise ConfigError(
+                    f"Others could write to {data}, and {entry.name!a} in it is a link or another user's. Remove "
+                    "it, or choose another data directory."
+                )
 
 
 def listen_unix(path: Path, kind: socket.SocketKind) -> socket.socket:

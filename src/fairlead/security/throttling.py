@@ -62,15 +62,25 @@ def is_local(peer: str) -> bool:
     """Does it come from this host, so that nobody is on the way?"""
     if peer == "unix" or peer.startswith("unix:"):
         return True
-    try:
-        address = ipaddress.ip_address(source_of(peer))
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    address = _address(peer)
+    return address is not None and address.is_loopback
 
 
 def source_of(peer: str) -> str:
-    """The host of `HOST:PORT` or `[HOST]:PORT`; anything else, such as a local socket, is one source."""
-    host, colon, _ = peer.rpartition(":")
-    return host.strip("[]") if colon else peer
+    """What counts as one source: a host; of IPv6 the 2^64 addresses that whoever has one of them has."""
+    address = _address(peer)
+    if address is None:
+        return peer
+    if address.version == 6 and not address.is_loopback:
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)
+
+
+def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The host of `HOST:PORT` or `[HOST]:PORT`; None of a local socket."""
+    host, _, _ = peer.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -17,6 +17,7 @@ from fairlead.wire.kinds import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MA
 __all__ = ["TOKEN_MAX", "Confirm", "Connect", "GoAway", "Welcome", "decode", "encode", "is_name"]
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029/]{1,64}")
+_SHOWN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
 U32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 U64 = Annotated[int, Meta(ge=0)]
@@ -50,6 +51,9 @@ class Connect(Struct, frozen=True, kw_only=True):
         for name in (self.type, self.instance):
             if not is_name(name):
                 raise ValueError(f"{name[:80]!a} is not 1 to 64 characters without control characters or '/'")
+        for text in (self.org, self.software):  # people get to see these in tables and logs
+            if not _SHOWN.fullmatch(text):
+                raise ValueError(f"{text[:80]!a} holds control characters")
 
     def __repr__(self) -> str:
         return f"Connect({self.type}/{self.instance}, user {self.user!r})"  # whatever else it says is a secret

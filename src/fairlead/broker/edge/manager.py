@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.broker.answers import GO_AWAY, busy_answer, error_frame, frame
+from fairlead.broker.answers import GO_AWAY, busy_answer, error_frame, frame, plain_answer
 from fairlead.broker.bounds import Bounds
 from fairlead.broker.edge.credentials import Verifier
 from fairlead.broker.edge.durable import Road
@@ -474,6 +474,11 @@ class Manager:
         fd = self._traffic.descriptor(index, client.uid)
         if fd < 0 or self._outlet is None:
             return
+        takes_secrets = self._policy.passwords or self._policy.tokens
+        if kind == b"P" and takes_secrets and not self._may_send_password(client):
+            # What comes out of a tunnel comes from this host: here is where it can be seen that its secrets did not.
+            self._traffic.close(index, client.uid, "tls-required", plain_answer())
+            return
         rights = array.array("i", [fd])
         try:
             self._outlet.sendmsg([kind], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_DONTWAIT)
@@ -527,7 +532,7 @@ class Manager:
             return
         if self._verifier.remembers(said.user, said.password):
             self._verified(index, client, True)
-        elif not self._verifier.check((index, client.uid), said.user, said.password):
+        elif not self._verifier.check((index, client.uid), said.user, said.password, source_of(client.peer)):
             self._refuse(index, client, "server-full", "Too many clients are being verified; try again.")
 
     def _is_patient(self, index: int, client: Client, who: str) -> bool:

@@ -92,9 +92,10 @@ def restore(source: Path, target: Path) -> dict[str, Any]:
     for name, _, _ in files:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copyfile(source / name, path)
-        with open(path, "rb+") as file:
-            os.fsync(file.fileno())
+        with open(source / name, "rb") as original, open(path, "xb", opener=_for_us) as copy:
+            shutil.copyfileobj(original, copy, CHUNK)
+            copy.flush()
+            os.fsync(copy.fileno())
         _sync_folder(path.parent)
     return facts
 
@@ -103,7 +104,7 @@ def _copy(part: Part, target: Path) -> dict[str, Any]:
     path = target / part.name
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     digest = hashlib.sha256()
-    with open(part.path, "rb") as source, open(path, "xb") as copy:
+    with open(part.path, "rb") as source, open(path, "xb", opener=_for_us) as copy:
         left = part.size
         while left > 0:
             piece = source.read(min(CHUNK, left))
@@ -142,10 +143,15 @@ def _hash(path: Path) -> str:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=_for_us) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _for_us(path: str, flags: int) -> int:
+    """Copies of messages are for the same eyes as the messages."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _sync_folder(path: Path) -> None:

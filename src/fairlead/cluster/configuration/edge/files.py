@@ -156,7 +156,7 @@ def read_secret(node: NodeConfig) -> bytes | None:
 
 def write_secret(path: Path) -> None:
     """A new secret, in a file nobody else can read; an existing one is not touched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -167,7 +167,7 @@ def write_secret(path: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Whole and on stable storage, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
