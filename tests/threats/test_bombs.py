@@ -1,0 +1,93 @@
+"""What nobody can set off, since the parts for it are not there: decompression, and text that becomes a program."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairlead
+from fairlead.errors import FairleadError
+from fairlead.selector.compile import compile_selector
+
+SOURCE = Path(fairlead.__file__).parent
+DECOMPRESSORS = {"zlib", "gzip", "bz2", "lzma", "zipfile", "tarfile", "shelve", "brotli", "zstandard", "snappy", "lz4"}
+PROGRAMS = {"eval", "exec", "system", "popen", "sql", "expr", "selectExpr"}
+# Where one of these is meant well, and no peer chooses what goes in.
+ALLOWED = {
+    ("feeds/blocks.py", "zlib"): "a checksum",
+    ("feeds/edge/administration/store.py", "zlib"): "a checksum",
+    ("pipeline/recording.py", "zlib"): "a checksum",
+    ("pipeline/accounts.py", "selectExpr"): "a constant",
+    ("cli/pipeline.py", "sql"): "what an operator types on the command line, with his own rights",
+    ("selector/compile.py", "exec"): "made of numbered variables: see below",
+}
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name.partition(".")[0] for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0]
+
+
+def called(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            yield from (word.arg for word in node.keywords if word.arg == "shell")
+
+
+def test_no_part_that_meets_peers_can_decompress() -> None:
+    found = {(name, one) for name, tree in trees() for one in imported(tree) if one in DECOMPRESSORS}
+    assert found <= set(ALLOWED)
+    unpacking = {"decompress", "decompressobj", "unpack_archive"}
+    assert not {(name, one) for name, tree in trees() for one in called(tree) if one in unpacking}
+
+
+def test_no_text_becomes_a_program() -> None:
+    assert {(name, one) for name, tree in trees() for one in called(tree) if one in PROGRAMS | {"shell"}} <= set(
+        ALLOWED
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "canary = 'canary'",
+        'canary = \'"""); canary(\'',
+        "canary LIKE '%canary\\n%' ESCAPE '!'",
+        "canary IN ('canary', 'x'') or canary(', 'y')",
+        "NOT (canary IS NULL) AND canary + 1 > 2.5 OR canary BETWEEN 'canary' AND 'z'",
+        "$canary_1 = 1 OR canary.__class__ = 'x'",
+        "__import__ = 'canary' AND headers = 'canary' AND facts = 'canary'",
+    ],
+)
+def test_nothing_of_a_selector_gets_into_what_is_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    really = builtins.compile
+
+    def spy(source: Any, filename: Any, *more: Any, **options: Any) -> Any:
+        if filename == "<selector>":
+            written.append(source)
+        return really(source, filename, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "compile", spy)
+        try:
+            compile_selector(f"{text} AND {'1 = 1 AND ' * 3}canary_of_this_test <> 'canary'")
+        except FairleadError:
+            return  # refused: nothing was compiled
+    assert written
+    for word in ("canary", "__import__", '"', "'"):
+        assert word not in "".join(written)
