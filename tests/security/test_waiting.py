@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.security.waiting import Question, WaitingRoom
@@ -51,6 +51,7 @@ def test_a_question_shows_no_password() -> None:
     assert "secret" not in repr(question("alice", "secret"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=60))
 def test_everybody_who_was_let_in_is_answered_once(steps: list[tuple[int, int, int, bool]]) -> None:
     room = WaitingRoom(waiting_max=6, source_max=4, guesses_max=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from fairlead.selector.compile import compile_selector
 
 SOURCE = Path(fairlead.__file__).parent
 DECOMPRESSORS = {"zlib", "gzip", "bz2", "lzma", "zipfile", "tarfile", "shelve", "brotli", "zstandard", "snappy", "lz4"}
-PROGRAMS = {"eval", "exec", "system", "popen", "sql", "expr", "selectExpr"}
+UNPACKING = {"decompress", "decompressobj", "unpack_archive"}
+PROGRAMS = {"eval", "exec", "system", "popen", "sql", "expr", "selectExpr", "shell"}
 # Where one of these is meant well, and no peer chooses what goes in.
 ALLOWED = {
     ("feeds/blocks.py", "zlib"): "a checksum",
@@ -28,9 +30,13 @@ ALLOWED = {
 }
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
+def trees(words: set[str]) -> Iterator[tuple[str, ast.Module]]:
+    """Every module in which one of the words stands at all."""
+    suspicious = re.compile(rf"\b(?:{'|'.join(words)})\b")
     for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if suspicious.search(text):
+            yield path.relative_to(SOURCE).as_posix(), ast.parse(text)
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -49,16 +55,16 @@ def called(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_part_that_meets_peers_can_decompress() -> None:
-    found = {(name, one) for name, tree in trees() for one in imported(tree) if one in DECOMPRESSORS}
+    found = {(name, one) for name, tree in trees(DECOMPRESSORS) for one in imported(tree) if one in DECOMPRESSORS}
+    found |= {(name, one) for name, tree in trees(UNPACKING) for one in called(tree) if one in UNPACKING}
+    assert ("feeds/blocks.py", "zlib") in found  # it does find something
     assert found <= set(ALLOWED)
-    unpacking = {"decompress", "decompressobj", "unpack_archive"}
-    assert not {(name, one) for name, tree in trees() for one in called(tree) if one in unpacking}
 
 
 def test_no_text_becomes_a_program() -> None:
-    assert {(name, one) for name, tree in trees() for one in called(tree) if one in PROGRAMS | {"shell"}} <= set(
-        ALLOWED
-    )
+    found = {(name, one) for name, tree in trees(PROGRAMS) for one in called(tree) if one in PROGRAMS}
+    assert ("selector/compile.py", "exec") in found
+    assert found <= set(ALLOWED)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -23,6 +23,7 @@ def test_a_body_on_a_terminal_orders_nothing_and_in_a_pipe_is_as_it_was() -> Non
     assert all(letter.isprintable() or letter in "\n\t" for letter in shown)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.just(ORDERS))
 def test_cells_have_no_markup_and_no_orders(text: str) -> None:
     out = io.StringIO()
@@ -34,6 +35,7 @@ def test_cells_have_no_markup_and_no_orders(text: str) -> None:
     assert printed.rstrip("\\ ") == terminal.plain(text).rstrip("\\ ")  # Rich doubles a backslash at the end
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.just(ORDERS))
 def test_json_says_the_same_without_orders(text: str) -> None:
     for indent in (None, 2):
