@@ -69,7 +69,7 @@ def test_who_is_not_logged_in_sees_nothing(http: httpx.Client, path: str) -> Non
 def test_health_and_the_page_are_for_everybody_and_metrics_are_not(http: httpx.Client) -> None:
     assert http.get("/health/ready").status_code == 200
     assert http.get("/").status_code == 200
-    assert http.get("/metrics").status_code in (401, 404)
+    assert http.get("/metrics").status_code == 401
     me = http.get("/api/v1/me").json()
     assert (me["logged_in"], me["open"], me["csrf"]) == (False, False, "")
 

@@ -278,7 +278,18 @@ def test_health_says_whether_the_server_serves(http: httpx.Client) -> None:
     assert http.get("/health/live").json()["ok"]
     ready = http.get("/health/ready", headers={"Host": "anything.example"})
     assert ready.status_code == 200
-    assert {one["name"] for one in ready.json()["checks"]} == {"router", "dispatcher", "managers", "messages"}
+    names = {"supervisor", "router", "dispatcher", "managers", "message-manager"}
+    assert {one["name"] for one in ready.json()["checks"]} == names
+
+
+def test_metrics_are_told_in_both_formats(http: httpx.Client) -> None:
+    plain = http.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "fairlead_ready 1.0" in plain.text
+    assert 'fairlead_process_up{index="0",role="console"} 1.0' in plain.text
+    open_metrics = http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert open_metrics.text.endswith("# EOF\n")
+    assert http.post("/metrics").status_code in (403, 405)
 
 
 def test_the_page_is_served_and_nothing_beside_it(http: httpx.Client) -> None:

@@ -21,6 +21,7 @@ from fairlead.console.shapes_time import Check, Events, Health, History
 from fairlead.console.shapes_users import Connections, Sessions
 from fairlead.console.users_views import after_number, connections, session
 from fairlead.errors import FairleadError
+from fairlead.observability.health import ready
 from fairlead.runtime.version import VERSION
 
 CLUSTER_S: Final = 5.0
@@ -92,19 +93,10 @@ class Handlers:
             report = await self.watcher.report(brief=True)
         except FairleadError as error:
             return Health(ok=False, checks=[Check(name="supervisor", ok=False, text=str(error))])
-        checks = [
-            Check(name=role, ok=state == "active", text=state)
-            for role, state in (
-                ("router", views.state_of(report, "router")),
-                ("dispatcher", views.state_of(report, "dispatcher")),
-            )
-        ]
-        serving = sum(one["state"] == "active" for one in report["components"] if one["role"] == "manager")
-        checks.append(Check(name="managers", ok=serving > 0, text=f"{serving} in service"))
-        messages = report["messages"]
-        if messages["enabled"]:
-            checks.append(Check(name="messages", ok=messages["state"] == "active", text=str(messages["state"])))
-        return Health(ok=all(one.ok for one in checks), checks=checks)
+        verdict = ready(report)
+        # Everybody may ask; the reasons behind the colons, with paths and the like in them, are for those on the host.
+        checks = [Check(name=one.name, ok=one.ok, text=one.text.partition(":")[0]) for one in verdict.checks]
+        return Health(ok=verdict.ok, checks=checks)
 
     async def history(self, asked: Request) -> History:
         query = asked.query

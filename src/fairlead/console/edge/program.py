@@ -28,6 +28,7 @@ from fairlead.console.gatekeeping import Gate
 from fairlead.console.live import Hub
 from fairlead.console.log_views import event
 from fairlead.errors import FairleadError
+from fairlead.observability.edge.web import Pages
 from fairlead.runtime.settings import Console as Wishes
 from fairlead.security.rules import LOG, Rules
 from fairlead.security.throttling import is_local
@@ -107,6 +108,7 @@ class Console:
             Gate(wishes.hosts),
             self._audit,
             secure=is_secure,
+            metrics=Pages.of(settings.run_dir).metrics,
             open_metrics=wishes.open_metrics,
         )
         self._servers = [QuietServer(config) for config in configs(self._app, settings)]
