@@ -314,3 +314,40 @@ def test_more_destinations_than_a_packet_holds_are_refused() -> None:
     many = {f"queue.number.{number}": Destination(max_messages=5) for number in range(2000)}
     with pytest.raises(ConfigError, match="admin create"):
         check(msgspec.structs.replace(Config(), destinations=many))
+
+
+def test_client_certificates_need_a_signer_and_a_certificate_of_the_server(tmp_path: Path) -> None:
+    here = str(written(tmp_path, ""))
+    tls = {"security__tls_certificate": here, "security__tls_key": here}
+    assert "needs tls_certificate" in unchecked(security__client_certificates="ask")
+    assert "needs tls_client_ca" in unchecked(security__client_certificates="require", **tls)
+    assert "do nothing" in unchecked(security__tls_client_ca=here, **tls)
+    assert "no file" in unchecked(security__tls_crl=str(tmp_path / "none"), **tls)
+    assert "one of off, ask, require" in unchecked(security__client_certificates="maybe")
+    assert "links" in unchecked(links__tls_certificate=here)
+    assert "link_key" in unchecked(tunnel__link_certificate=here)
+    assert "over TLS" in unchecked(tunnel__link_ca=here)
+
+
+def test_tokens_need_an_audience_and_keys_that_nobody_can_put_in(tmp_path: Path) -> None:
+    here = str(written(tmp_path, ""))
+    assert "audience is not set" in unchecked(tokens__keys=here)
+    assert "no file" in unchecked(tokens__keys=str(tmp_path / "none"), tokens__audience=["a"])
+    assert "write https://" in unchecked(tokens__keys="http://example.org/jwks", tokens__audience=["a"])
+    assert "without a login" in unchecked(tokens__keys="https://a:b@example.org/jwks", tokens__audience=["a"])
+    assert "algorithms is empty" in unchecked(tokens__keys=here, tokens__audience=["a"], tokens__algorithms=[])
+    assert "invalid enum" in unchecked(tokens__algorithms=["none"])
+    for url in ("https://example.org/jwks", "http://127.0.0.1:1/jwks", "http://localhost/jwks", here):
+        check(load(overrides={"tokens.keys": url, "tokens.audience": ["*"]}))
+
+
+def test_who_can_log_in_otherwise_need_not_be_let_in_without_a_name(tmp_path: Path) -> None:
+    here = str(written(tmp_path, ""))
+    data = {"server.data": str(tmp_path / "data")}
+    assert anonymous_allowed(load(overrides=data))
+    assert not anonymous_allowed(load(overrides=data | {"tokens.keys": here}))
+    assert not anonymous_allowed(load(overrides=data | {"security.client_certificates": "require"}))
+    assert anonymous_allowed(load(overrides=data | {"security.client_certificates": "ask"}))
+    (tmp_path / "data").mkdir()
+    configuration.token_keys_path(load(overrides=data)).write_text("{}")
+    assert not anonymous_allowed(load(overrides=data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,3 +248,12 @@ def test_an_electorate_that_one_machine_can_take_away_is_pointed_out(machines: d
 def test_an_even_electorate_is_pointed_out() -> None:
     assert not voters_warning(cluster(), settings())
     assert "make them odd" in voters_warning(parse_cluster('name="x"\nvoters=["a","b"]'), settings())
+
+
+def test_certificates_of_nodes_are_whole_and_for_tcp() -> None:
+    whole = {"tls_certificate": "a.pem", "tls_key": "a.key", "tls_ca": "ca.pem"}
+    with pytest.raises(ConfigError, match="tls_ca is not set"):
+        check_node(node(**(whole | {"tls_ca": ""})), cluster(), settings())
+    with pytest.raises(ConfigError, match="multicast is not encrypted"):
+        check_node(node(**whole), msgspec.structs.replace(cluster(), carrier="udp"), settings())
+    check_node(node(**whole), msgspec.structs.replace(cluster(), carrier="tcp"), settings())
