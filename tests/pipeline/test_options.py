@@ -66,6 +66,14 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         reading(passwordFile=str(file), password="x")
     with pytest.raises(ConfigError, match="cannot be read"):
         reading(passwordFile=str(tmp_path / "none")).access.connect()
+    with pytest.raises(ConfigError, match="exclude one another"):
+        reading(tokenFile=str(file), password="x")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        reading(tokenFile=str(tmp_path / "none")).access.connect()
+    connection = reading(tokenFile=str(file)).access.connect()
+    assert connection._hello().token == SECRET
+    file.write_text("another\n")
+    assert pickle.loads(pickle.dumps(connection))._hello().token == "another"
 
 
 def test_a_wrong_url_is_complained_about_without_its_password() -> None:

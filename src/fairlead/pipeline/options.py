@@ -26,7 +26,7 @@ from fairlead.topics import compile as compile_pattern
 __all__ = ["Access", "Reading", "Start", "Writing", "is_pattern"]
 
 ACCESS = (
-    *("url", "user", "password", "passwordFile", "tlsCa", "tlsCertificate", "tlsKey", "tlsVerify"),
+    *("url", "user", "password", "passwordFile", "tokenFile", "tlsCa", "tlsCertificate", "tlsKey", "tlsVerify"),
     *("patience", "destination"),
 )
 READING = (
@@ -51,6 +51,7 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     password_file: str = ""
+    token_file: str = ""
     tls_ca: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
@@ -63,6 +64,7 @@ class Access:
             self.url,
             user=self.user or None,
             password=self.secret() or None,
+            token_file=self.token_file,
             tls=self.tls(),
             name=name,
             patience_s=self.patience_s,
@@ -278,11 +280,14 @@ def _access(given: _Given) -> Access:
     parse(url)  # it complains about what is left, which holds no secret
     if given.has("password") and given.has("passwordFile"):
         raise ConfigError("password and passwordFile exclude one another.")
+    if given.has("tokenFile") and (given.has("password") or given.has("passwordFile")):
+        raise ConfigError("A password and tokenFile exclude one another.")
     return Access(
         url=url,
         user=given.text("user", user),
         password=given.text("password", "" if given.has("passwordFile") else password),
         password_file=given.text("passwordFile"),
+        token_file=given.text("tokenFile"),
         tls_ca=given.text("tlsCa"),
         tls_certificate=given.text("tlsCertificate"),
         tls_key=given.text("tlsKey"),

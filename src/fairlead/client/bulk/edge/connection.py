@@ -11,8 +11,11 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
+
+import msgspec
 
 from fairlead.client.bulk.answers import Cursor, Plan, Position, Positions, Published, taken
 from fairlead.client.bulk.attempts import Attempts, is_passing
@@ -22,7 +25,7 @@ from fairlead.client.bulk.edge.stage import Stage
 from fairlead.client.bulk.parts import parts_of
 from fairlead.client.identity import hello
 from fairlead.client.target import parse
-from fairlead.errors import BadName, ConnectionLost, FairleadError, LocalProtocolError, RemoteProtocolError
+from fairlead.errors import BadName, ConfigError, ConnectionLost, FairleadError, LocalProtocolError, RemoteProtocolError
 from fairlead.wire.column_batch import Columns
 from fairlead.wire.handshake import Connect
 
@@ -51,18 +54,20 @@ class BulkConnection:
         *,
         user: str | None = None,
         password: str | None = None,
+        token_file: str = "",
         tls: Tls | None = None,
         name: str = "pipeline",
         patience_s: float = 60.0,
         timeout_s: float = 30.0,
     ) -> None:
         self._arguments: dict[str, Any] = {
-            "url": url, "user": user, "password": password, "tls": tls, "name": name,
+            "url": url, "user": user, "password": password, "token_file": token_file, "tls": tls, "name": name,
             "patience_s": patience_s, "timeout_s": timeout_s,
         }  # fmt: skip
         self._target = target = parse(url)
         self._user = target.user if user is None else user
         self._password = target.password if password is None else password
+        self._token_file = token_file
         self._tls = tls
         self._name = name
         self._patience_s = patience_s
@@ -275,10 +280,19 @@ class BulkConnection:
         raise last
 
     def _hello(self) -> Connect:
-        return hello(
+        said = hello(
             name=self._name, type=None, org="", user=self._user, password=self._password, credit=0,
             keep_alive_s=KEEP_ALIVE_S,
         )  # fmt: skip
+        return msgspec.structs.replace(said, token=self._token()) if self._token_file else said
+
+    def _token(self) -> str:
+        """Read for every connection: whoever renews it need not know of us."""
+        try:
+            text = Path(self._token_file).expanduser().read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"The token in {self._token_file!r} cannot be read: {error}") from None
+        return text.partition("\n")[0].strip()
 
     def _security(self) -> ssl.SSLContext | None:
         if self._context is None:
