@@ -63,7 +63,7 @@ async def test_a_killed_active_comes_back_as_backup(world: FeedWorld) -> None:
         assert facts["role"] == "backup"
         assert facts["incarnation"] != old
         events = len(reader.events)
-        await asyncio.sleep(1.0)  # five heartbeats: nothing switches back by itself
+        await asyncio.sleep(2.0)  # five heartbeats: nothing switches back by itself
         assert (await world.active(), await world.epoch()) == (other(world, active), epoch + 1)
         assert reader.events[events:] == []
         world.source.pause()
