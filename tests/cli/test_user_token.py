@@ -59,5 +59,7 @@ def test_what_cannot_be_is_said_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_certificate_is_one_users(tmp_path: Path) -> None:
     run(tmp_path, "add", "ann", "--no-password", "--certificate", "same")
-    run(tmp_path, "add", "bob", "--no-password", "--certificate", "same")
-    assert "stands for ann and for bob" in run(tmp_path, "list").output
+    refused = run(tmp_path, "add", "bob", "--no-password", "--certificate", "same")
+    assert refused.exit_code == 1
+    assert "ann" in refused.output
+    assert list(users.read(tmp_path / "users.toml").entries) == ["ann"]
