@@ -198,6 +198,21 @@ async def test_a_delayed_message_and_one_of_a_topic_keep_it(server: Server, trac
     assert is_child(tracer.one("process trace.prices"), tracer.one("send trace.prices"))
 
 
+async def test_what_a_schedule_makes_is_of_the_trace_that_set_it(server: Server, tracer: Tracer) -> None:
+    async with connection(server, tracer) as client:
+        ticks = client.queue("trace.ticks")
+        receipt = await ticks.send(b"tick", cron="@every 1s")
+        async with ticks.consume() as consumer:
+            for _ in range(2):
+                message = await consumer.receive(timeout=30)
+                async with message.process():
+                    pass
+        await ticks.cancel(receipt.order)
+    assert len(tracer.spans("process trace.ticks")) == 2
+    for process in tracer.spans("process trace.ticks"):
+        assert is_child(process, tracer.one("send trace.ticks"))
+
+
 async def test_a_transaction_sends_and_commits_in_spans(server: Server, tracer: Tracer) -> None:
     async with connection(server, tracer) as client:
         await client.queue("trace.in").send(b"order")

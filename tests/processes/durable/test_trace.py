@@ -208,9 +208,11 @@ async def test_the_command_line_tells_it(server: Server) -> None:
         await until(client, receipt.id, "acknowledged")
         shown = await fairlead_trace(server, receipt.id)
         as_json = await fairlead_trace(server, "--json", receipt.id)
+        beside = await fairlead_trace(server, "--data", str(server.data), receipt.id)
     assert shown.exit_code == 0, shown.output
     for word in ("received", "stored", "delivered", "acknowledged", "life.shown", "tracer/", "+0.000 s"):
         assert word in shown.stdout
+    assert beside.output == shown.output, "by its socket the server says the same"
     assert whats(json.loads(as_json.stdout)) == ["received", "stored", "delivered", "acknowledged"]
 
 
@@ -230,21 +232,19 @@ async def test_an_unknown_one_says_where_it_was_looked_for(server: Server) -> No
         assert (await fairlead_trace(server, *wrong)).exit_code == 1
 
 
-async def test_after_a_kill_what_was_only_in_memory_is_said_to_be_unknown() -> None:
-    with Server(managers=1, **NEVER_FROZEN) as server:
-        async with connect(server) as client:
-            orders = client.queue("life.killed")
-            receipt = await orders.send(b"x")
-            async with orders.consume() as consumer:
-                (await consumer.receive(timeout=PATIENCE_S)).retry()
-                await (await consumer.receive(timeout=PATIENCE_S)).ack(confirm=True)
-            before = await until(client, receipt.id, "acknowledged")
-            assert before["unknown"] == []
-            old = server.kill(MM)
-            await asyncio.to_thread(server.wait_until, lambda _: server.pids(MM) not in ([], [old]), 30.0)
-            after = await client.admin.trace(receipt.id)
-        on_disk = [event for event in before["events"] if "index" in event and event["what"] != "synced"]
-        assert [event for event in after["events"] if "index" in event and event["what"] != "synced"] == on_disk
-        assert "delivered" not in whats(after)
-        assert any("delivered earlier" in sentence for sentence in after["unknown"])
-        assert server.stop() == 0
+async def test_after_a_kill_what_was_only_in_memory_is_said_to_be_unknown(server: Server) -> None:
+    async with connect(server) as client:
+        orders = client.queue("life.killed")
+        receipt = await orders.send(b"x")
+        async with orders.consume() as consumer:
+            (await consumer.receive(timeout=PATIENCE_S)).retry()
+            await (await consumer.receive(timeout=PATIENCE_S)).ack(confirm=True)
+        before = await until(client, receipt.id, "acknowledged")
+        assert before["unknown"] == []
+        old = server.kill(MM)
+        await asyncio.to_thread(server.wait_until, lambda _: server.pids(MM) not in ([], [old]), PATIENCE_S)
+        after = await client.admin.trace(receipt.id)
+    on_disk = [event for event in before["events"] if "index" in event and event["what"] != "synced"]
+    assert [event for event in after["events"] if "index" in event and event["what"] != "synced"] == on_disk
+    assert "delivered" not in whats(after)
+    assert any("delivered earlier" in sentence for sentence in after["unknown"])
