@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
 import fairlead
+from fairlead.client.durable.content import BODY_BYTES_MAX, PLAIN
 from fairlead.testing import Server
 from tests.spans import Tracer, is_child, is_linked
 
@@ -374,6 +375,29 @@ async def test_a_hostile_context_is_ignored(server: Server, tracer: Tracer, pare
     process = tracer.one("process trace.hostile")
     assert process.parent is None
     assert not process.links
+
+
+async def test_what_leaves_no_room_for_a_context_goes_without(server: Server, tracer: Tracer) -> None:
+    nearly = BODY_BYTES_MAX - PLAIN.overhead
+    full = {"full": b"x" * 65_500}
+    async with connection(server, tracer) as client, client.subscribe("trace.full-news") as news:
+        queue = client.queue("trace.full")
+        assert queue.try_send(b"x" * nearly)
+        await queue.send_many([b"x" * nearly, b"small"])
+        async with queue.sender() as sender:
+            await sender.send(b"x" * nearly)
+        await queue.send(b"x", properties=full)
+        await client.publish("trace.full-news", b"x", headers={"full": b"x" * 64_000})
+        assert (await news.next(timeout=30)).trace is None
+        await client.respond("trace.full-ask", lambda request: b"%d" % len(request.headers["full"]))
+        assert (await client.request("trace.full-ask", headers={"full": b"x" * 64_000}, timeout=30)).body == b"64000"
+        found: list[fairlead.Delivery] = []
+        async with queue.consume(prefetch_bytes=1 << 24) as consumer:
+            while len(found) < 5:
+                found += await consumer.receive_many(10, timeout=30)
+            assert [message.trace for message in found] == [None] * 5
+            consumer.ack_many(found)
+    assert len(tracer.spans("send trace.full")) == 4, "there are spans all the same"
 
 
 async def test_without_opentelemetry_it_can_be_read_and_set(server: Server) -> None:

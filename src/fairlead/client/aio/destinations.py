@@ -133,11 +133,11 @@ class Destination:
         if is_stream(body):
             like, _ = self.content(b"", options)
             if spanned is not None:
-                like = spanned.content(like)
+                like = spanned.content(like, 0)
             return await send_large(self, Source(body), like, deadline_s, on_blocked)
         like, data = self.content(body, options)
         if spanned is not None:
-            like = spanned.content(like)
+            like = spanned.content(like, len(data))
             if not isinstance(body, bytes):
                 spanned.span.set_attribute("messaging.message.body.size", len(data))
         if not like.fits(len(data)):
@@ -164,11 +164,12 @@ class Destination:
         if self.tracing is None or not everything:
             return await self._send_many(everything, deadline_s, on_blocked)
         with self.tracing.sending("send", self.name, -1, options.get("properties"), len(everything)) as spanned:
+            largest = max(len(data) for _, data in everything)
             marked: dict[Content, Content] = {}  # most of them are alike, and stay so
             for at, (like, data) in enumerate(everything):
                 same = marked.get(like)
                 if same is None:
-                    same = marked[like] = spanned.content(like)
+                    same = marked[like] = spanned.content(like, largest)
                 everything[at] = same, data
             return await self._send_many(everything, deadline_s, on_blocked)
 
@@ -215,7 +216,7 @@ class Destination:
             return False
         if self.tracing is not None:
             with self.tracing.sending("send", self.name, len(data), options.get("properties")) as spanned:
-                like = spanned.content(like)
+                like = spanned.content(like, len(data))
         producer.add(data, like, None)
         return True
 

@@ -94,7 +94,7 @@ class Sender:
         if self._tracing is not None:
             given = (self._options | options).get("properties")
             spanned = self._tracing.sending("send", self._destination.name, len(data), given)
-            like = spanned.content(like)
+            like = spanned.content(like, len(data))
             future.add_done_callback(spanned.ended)
         producer.add(data, like, future)
         under_way.append(future)

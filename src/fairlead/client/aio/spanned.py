@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fairlead.client.durable.content import Content
 from fairlead.errors import FairleadError
+from fairlead.wire.kinds import HEADER_BYTES_MAX
 from fairlead.wire.trace_context import TraceContext, header_section, property_section
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Spanned", "Working"]
 
+HEADERS_LEFT = HEADER_BYTES_MAX - 4096
+"""The context, the topic and the sender's name have to fit beside the headers an application sets."""
 TEXT_MAX = 256
 """Characters of what an error says, in the status of its span."""
 
@@ -36,21 +39,26 @@ class Spanned:
         self._parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
         self._state = context.trace_state.to_header() if context.trace_state else ""
 
-    def content(self, like: Content) -> Content:
-        """A stored message like this, made by this span."""
+    def content(self, like: Content, size: int) -> Content:
+        """A stored message like this, of at most so many bytes, made by this span.
+
+        One that leaves no room for the context goes without it: nothing that can be sent becomes too large by this.
+        """
         if not self.marks:
             return like
         section = property_section(self._parent, self._state)
         made: Content = _new(Content, (like.headers + section, *like[1:-1], like.overhead + len(section)))
-        return made
+        return made if made.fits(size) and len(made.headers) <= HEADER_BYTES_MAX else like
 
     def section(self, headers: bytes) -> bytes:
         """The headers of a message that is not stored, made by this span."""
-        return headers + header_section(self._parent, self._state) if self.marks else headers
+        return headers + header_section(self._parent, self._state) if self.marks and _is_short(headers) else headers
 
     def headers(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         """The same for headers that are not bytes yet."""
-        return {**self.context.headers(), **(given or {})} if self.marks else dict(given or {})
+        if not self.marks or (given and not _is_short(*given, *given.values())):
+            return dict(given or {})
+        return {**self.context.headers(), **(given or {})}
 
     @property
     def context(self) -> TraceContext:
@@ -111,6 +119,11 @@ class Working:
             self.span.record_exception(error)
             fail(self.span, error)
         self.span.end()
+
+
+def _is_short(*parts: Any) -> bool:
+    """Is there room for a context beside these, in a frame's headers?"""
+    return sum(len(part) for part in parts if isinstance(part, (bytes, str))) <= HEADERS_LEFT
 
 
 def fail(span: Span, error: BaseException) -> None:
