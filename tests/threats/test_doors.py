@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +19,10 @@ import fairlead
 from fairlead import errors
 from fairlead.broker.answers import PREFACE, frame
 from fairlead.cli import main as program
+from fairlead.console.edge.doorman import Doorman
+from fairlead.security import inside
 from fairlead.security.passwords import hash_password
+from fairlead.security.quotas import Quota
 from fairlead.security.throttling import FREE
 from fairlead.security.users import User, Users, write
 from fairlead.testing import Server
@@ -71,7 +75,8 @@ def fort(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fort]:
     data = tmp_path_factory.mktemp("fort")
     users = {name: User(hash=HASH) for name in ("alice", "dora", *WAYS)}
     users["root"] = User(hash=HASH, admin=["_ADMIN"], consume=[">", "_LOG"], browse=[">"])
-    write(data / "users.toml", Users(users))
+    users |= {"red": User(hash=HASH, tenant="red", admin=["_ADMIN"]), "blue": User(hash=HASH, tenant="blue")}
+    write(data / "users.toml", Users(users, tenants={"red": Quota(), "blue": Quota()}))
     pem, trusting = certificate(data)
     settings: dict[str, Any] = {
         "security.tls_certificate": str(pem),
@@ -79,7 +84,7 @@ def fort(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fort]:
         "limits.preface_s": 2.0,
         "limits.handshake_s": 2.0,
     }
-    server = Server(data=data, managers=1, **settings, **NEVER_FROZEN)
+    server = Server(data=data, managers=1, console=True, **settings, **NEVER_FROZEN)
     server._arguments += ["--listen", f"unix:{data / 'fairlead.sock'}"]
     mask = os.umask(0)
     try:
@@ -109,7 +114,7 @@ async def test_no_door_opens_without_a_login(fort: Fort, way: str) -> None:
 
 
 async def test_names_of_the_servers_own_programs_are_no_way_in(fort: Fort) -> None:
-    for user in ("_registrar", "_streams"):
+    for user in sorted(inside.USERS):
         for password in ("", SECRET, user):
             with pytest.raises(errors.BadCredentials):
                 await fort.connect("plain", user=user, password=password)
@@ -160,6 +165,64 @@ def test_half_a_handshake_of_tls_is_ended_in_time(fort: Fort) -> None:
     fort.server.wait_until(lambda status: all(one["state"] != "opening" for one in status["connections"]))
 
 
+# -- the console
+
+
+def at_console(fort: Fort, user: str = "", password: str = SECRET) -> httpx.Client:
+    auth = (user, password) if user else None
+    return httpx.Client(base_url=f"{fort.server.console_url}/api/v1", timeout=PATIENCE_S, auth=auth)
+
+
+@pytest.mark.parametrize("path", ["overview", "destinations", "connections", "events", "live", "history", "metrics"])
+def test_the_console_tells_nobody_anything_without_a_login(fort: Fort, path: str) -> None:
+    for user, password in (("", ""), ("stranger", SECRET), ("_console", "")):
+        with at_console(fort, user, password) as http:
+            url = f"{fort.server.console_url}/metrics" if path == "metrics" else path
+            assert http.get(url).status_code in (401, 404, 429)
+
+
+def test_no_tenant_reaches_another_through_the_console(fort: Fort) -> None:
+    async def filled() -> None:
+        for user in ("red", "blue", "alice"):
+            async with fort.connect("plain", user=user, password=SECRET) as client:
+                await client.queue("orders", create=True).send(f"of {user}", timeout=PATIENCE_S)
+
+    asyncio.run(filled())
+    names = {"red": "_T.red.orders", "blue": "_T.blue.orders", "alice": "orders"}
+    for user, own in names.items():
+        with at_console(fort, user) as http:
+            seen = {one["name"] for one in http.get("destinations").json()["destinations"]}
+            assert own in seen
+            assert not seen & (set(names.values()) - {own}), user
+            for name in names.values():
+                at = f"destinations/{name}"
+                answers = [
+                    http.get(at).status_code,
+                    http.get(f"{at}/messages").status_code,
+                    http.post(f"{at}/send", json={"text": "x"}).status_code,
+                ]
+                assert (answers == [403, 403, 403]) == (name != own), (user, name, answers)
+                assert http.post(f"{at}/purge", json={}).status_code == 403
+                assert http.post(f"{at}/move", json={"to": own, "dry_run": False}).status_code == 403
+            for path in ("overview", "connections", "sessions", "events", "dead"):
+                assert http.get(path).status_code == 403, (user, path)
+
+
+async def test_guesses_at_the_console_are_few_and_keep_nobody_out(tmp_path: Path) -> None:
+    file = tmp_path / "users.toml"
+    write(file, Users({name: User(hash=HASH) for name in ("alice", "dora")}))
+    doorman = Doorman(file, 60.0)
+    guesses = [doorman.verify("dora", f"guess {number}", "there") for number in range(20)]
+    others = [doorman.verify(f"user-{number}", "x", "there") for number in range(20)]
+    *found, right = await asyncio.gather(
+        *guesses, *others, doorman.verify("alice", SECRET, "here"), return_exceptions=True
+    )
+    doorman.close()
+    assert right is None
+    assert 1 <= sum(isinstance(one, errors.BadCredentials) for one in found[:20]) <= FREE
+    assert all(isinstance(one, errors.FairleadError) for one in found)
+
+
 # -- what an operator sees
 
 
@@ -176,9 +239,9 @@ async def test_words_of_clients_stay_words_in_every_table(fort: Fort) -> None:
     async with fort.connect("plain", **said) as client:
         await reported(fort.server, lambda status: (client.uid, "alice") in seen_of(status))
         queue = client.queue("words", create=True)
-        await queue.send(ORDERS, properties={"said": ORDERS}, correlation_id=ORDERS, type=ORDERS, key=ORDERS)
+        sent = await queue.send(ORDERS, properties={"said": ORDERS}, correlation_id=ORDERS, type=ORDERS, key=ORDERS)
         seen = {
-            command: await asyncio.to_thread(fort.command, *command.split())
+            command: await asyncio.to_thread(fort.command, *command.format(id=sent.id).split())
             for command in (
                 "status --connections",
                 "admin list",
@@ -187,6 +250,8 @@ async def test_words_of_clients_stay_words_in_every_table(fort: Fort) -> None:
                 "admin message words 1",
                 "admin connections",
                 "admin sessions",
+                "trace {id}",
+                "trace {id} --json",
                 "browse words --json",
                 "log",
             )
@@ -241,6 +306,8 @@ async def test_secrets_are_in_no_process_list_log_report_or_error(fort: Fort) ->
 
 
 def test_guesses_and_strangers_have_left_the_server_as_it_was(fort: Fort) -> None:
-    status = fort.server.wait_until(lambda status: not status["connections"] and status["stored"] == 0, PATIENCE_S)
+    status = fort.server.wait_until(
+        lambda status: {user for _, user in seen_of(status)} <= {inside.CONSOLE} and status["stored"] == 0, PATIENCE_S
+    )
     assert status["accounting_faults"] == 0
     assert {one["pid"] for one in status["components"]} >= fort.pids

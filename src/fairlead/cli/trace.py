@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from fairlead.cli import terminal
 from fairlead.cli.admin import PIPE_WIDTH, Target, targeted
 from fairlead.cli.options import EXIT_ERROR, fail
 from fairlead.cluster.lives import merged, merged_search, not_found
@@ -64,7 +64,7 @@ def trace(target: Target, message_id: str | None, trace_id: str | None) -> None:
         if not found["messages"]:
             nothing(found, f"the trace {trace_id}", target.as_json)
         if target.as_json:
-            click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+            click.echo(terminal.as_json(found, indent=2))
         else:
             show_messages(found)
         return
@@ -72,14 +72,14 @@ def trace(target: Target, message_id: str | None, trace_id: str | None) -> None:
     if not story["found"]:
         nothing(story, f"the message {message_id}", target.as_json)
     if target.as_json:
-        click.echo(json.dumps(story, indent=2, ensure_ascii=False))
+        click.echo(terminal.as_json(story, indent=2))
     else:
         show_story(story)
 
 
 def nothing(story: Facts, what: str, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(story, indent=2, ensure_ascii=False))
+        click.echo(terminal.as_json(story, indent=2))
     fail(not_found(story, what), EXIT_ERROR)
 
 
@@ -94,7 +94,7 @@ def show_messages(found: Facts) -> None:
 
 
 def show_story(story: Facts) -> None:
-    click.echo(headline(story))
+    click.echo(terminal.plain(headline(story)))
     events = story["events"]
     began_ms = min(event["ms"] for event in events)
     several = len({event["group"] for event in events}) > 1
@@ -106,11 +106,11 @@ def show_story(story: Facts) -> None:
         rows.append((since(event["ms"] - began_ms), clock(event["ms"]), event["what"], where, details(event)))
     table(("", "time", "what", "where", ""), rows)
     for now in story["now"]:
-        click.echo(f"now: {state(now)}")
+        click.echo(terminal.plain(f"now: {state(now)}"))
     for copy in story["copies"]:
-        click.echo(f"copies: {copies(copy)}")
+        click.echo(terminal.plain(f"copies: {copies(copy)}"))
     for line in story["log"]:
-        click.echo(f"log: {clock(line.get('ms', 0))} {line.get('code', '')}: {line.get('text', '')}")
+        click.echo(terminal.plain(f"log: {clock(line.get('ms', 0))} {line.get('code', '')}: {line.get('text', '')}"))
     for sentence in story["unknown"]:
         click.echo(f"unknown: {sentence}")
 
@@ -199,5 +199,5 @@ def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     for place, title in enumerate(titles):
         made.add_column(title, justify="right" if place == 0 and not title else "left", no_wrap=place < len(titles) - 1)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(terminal.plain, row))
     console.print(made)

@@ -289,4 +289,4 @@ def cookies_of(http: HttpRequest) -> dict[str, str]:
 
 
 def source(http: HttpRequest) -> str:
-    return source_of(http.client.host if http.client else "unix")
+    return source_of(f"[{http.client.host}]:0" if http.client else "unix")

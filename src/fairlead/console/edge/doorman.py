@@ -1,8 +1,9 @@
 """Who is asking: a cookie, a token or a password, against the users file. Wrong passwords cost pauses, as for clients.
 
 A password check takes a tenth of a second and 32 MiB, so there is one at a time, in a thread; whoever would have to
-wait behind too many others is sent away. What was right a moment ago is remembered as a digest, for programs that send
-their password with each request.
+wait behind too many others is sent away. One source cannot take all places, and of one user and source only a few wait:
+else the pause after wrong ones would come too late for all that were sent at once. What was right a moment ago is
+remembered as a digest, for programs that send their password with each request.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from fairlead.console.problems import Denied
 from fairlead.errors import BadCredentials
 from fairlead.security import inside, users
 from fairlead.security.rules import Rules
-from fairlead.security.throttling import Throttle
+from fairlead.security.throttling import FREE, Throttle
 
 COOKIE: Final = "fairlead-console"
 WAITING_MAX: Final = 8
+SOURCE_MAX: Final = 4  # of them from one source
 REMEMBERED_S: Final = 60.0
 REMEMBERED_MAX: Final = 1000
 
@@ -50,7 +52,7 @@ class Doorman:
         self._key = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, float] = OrderedDict()  # digests of what was right, and until when
         self._checker = ThreadPoolExecutor(1, "password")
-        self._waiting = 0
+        self._waiting: list[tuple[str, str]] = []  # users, and where they come from
         self._path = path
         self._users: users.Users | None = None
         self.rules = Rules.open()
@@ -100,9 +102,9 @@ class Doorman:
         digest = hmac.new(self._key, f"{user}\0{password}".encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
         if self._right.get(digest, 0.0) > time.monotonic():
             return
-        if self._waiting >= WAITING_MAX:
+        if not self._is_room(user, source):
             raise Denied(503, "Too many log in at once; try again.", code="unavailable", retry_s=1)
-        self._waiting += 1
+        self._waiting.append((user, source))
         try:
             loop = asyncio.get_running_loop()
             known = self._users
@@ -110,7 +112,7 @@ class Doorman:
                 self._checker, known.verify, user, password
             )
         finally:
-            self._waiting -= 1
+            self._waiting.remove((user, source))
         if not is_right or known is not self._users:
             self._throttle.wrong(user, source, time.monotonic())
             raise BadCredentials("Unknown user or wrong password.")
@@ -118,6 +120,11 @@ class Doorman:
         self._right[digest] = time.monotonic() + REMEMBERED_S
         while len(self._right) > REMEMBERED_MAX:
             self._right.popitem(last=False)
+
+    def _is_room(self, user: str, source: str) -> bool:
+        waiting = self._waiting
+        from_there = sum(one == source for _, one in waiting)
+        return len(waiting) < WAITING_MAX and from_there < SOURCE_MAX and waiting.count((user, source)) < FREE
 
     def begin(self, user: str) -> tuple[str, Login]:
         """A new login of somebody who has shown who he is; its token."""
