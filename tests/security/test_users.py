@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigError
 from fairlead.security import passwords, users
 from fairlead.security.passwords import hash_password, parse_hash, verify_password
-from fairlead.security.users import User, Users
+from fairlead.security.quotas import Quota
+from fairlead.security.users import Group, Lists, User, Users, read, write
 
 CHEAP = "scrypt$16$8$1$AAAAAAAAAAAAAAAAAAAAAA==$" + "A" * 43 + "="
 
@@ -84,6 +85,7 @@ names = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), m
 lists = st.none() | st.lists(st.sampled_from(["a", "a.>", "*.b", 'regex:"\\\\d"', "glob:[!x]*", "ü.?"]), max_size=3)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(
     st.dictionaries(
         names.filter(lambda name: name != "anonymous"),
@@ -170,3 +172,52 @@ def test_rules_come_from_the_lists() -> None:
     assert rules.allows("bob", "publish", "a.b")
     assert not rules.allows("bob", "subscribe", "a.b")
     assert rules.allows("bob", "serve", "a.b")
+
+
+def test_groups_tenants_denials_and_quotas_are_read_back_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    whole = Users(
+        {
+            "ann": User(
+                hash=CHEAP,
+                groups=["desk"],
+                tenant="acme",
+                publish=["a"],
+                deny=Lists(send=["a.b"]),
+                quota=Quota(connections=3),
+            ),
+            "bob": User(hash=CHEAP, certificates=["bob.example.org"]),
+        },
+        {"desk": Group(subscribe=[], deny=Lists(subscribe=["s.>"]))},
+        {"acme": Quota(messages_per_s=10, storage_bytes=1 << 40)},
+    )
+    write(path, whole)
+    found = read(path)
+    assert (found.entries, found.groups, found.tenants) == (whole.entries, whole.groups, whole.tenants)
+    assert "version = 2" in path.read_text()
+
+
+def test_a_file_that_needs_nothing_new_is_one_older_servers_read(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    write(path, Users({"bob": User(hash=CHEAP, publish=["a"])}))
+    assert "version" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version = 3\n", "version 3"),
+        ("version = true\n", "reads up to 2"),
+        ('[users.bob]\ngroups = ["none"]\n', r"no \[groups.none\]"),
+        ('[users.bob]\ntenant = "none"\n', "tenant"),
+        ("[tenants.Acme]\n", "small letters"),
+        ("[tenants.acme]\nconnections = -1\n", "connections"),
+        ('[groups.g.deny]\npublish = ["a.*b"]\n', "groups.g"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=said):
+        read(path)

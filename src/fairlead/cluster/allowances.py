@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fairlead.cluster.host import Host
 
 FRESH_MS: Final = 100
-ENTRY_OVERHEAD: Final = 64  # of an entry beside its body, key and headers
 
 
 class Allowance:
@@ -37,7 +36,7 @@ class Allowance:
     def check(self, entries: memoryview) -> None:
         """Raise QuotaExceeded if these messages may not be taken."""
         size = len(entries)
-        if self.message_bytes and size > self.message_bytes + ENTRY_OVERHEAD:
+        if self.message_bytes and size > self.message_bytes:
             for entry in details(entries, 0, size):
                 length = entry.body_end - entry.body_start + len(entry.headers)
                 if length > self.message_bytes:

@@ -76,6 +76,7 @@ class RouterCounter(Counter):
     LAST_PAUSE_NS = 12, "From the last commit of the predecessor to the first turn of the newest router."
     LOOP_PROGRESS = 13, "Turns of the duty cycle; stands still when the process hangs."
     LAST_TURN_NS = 14, "Monotonic time of the newest turn."
+    QUOTAS_MET = 15, "Connections and subscriptions refused because their user or tenant had as many as it may."
 
 
 class DispatcherCounter(Counter):

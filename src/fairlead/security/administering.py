@@ -1,7 +1,7 @@
 """Which right each command of administration asks for: the table, and the one place that judges by it.
 
 Who administers the whole (`admin _ADMIN`) may give every command. Who has `admin` for some destinations may give those
-that name one of them, and list them by a pattern that lies inside; looking into one also takes `browse` there. So a
+that name one of them, and list them by a pattern that lies inside; to be shown messages takes `browse` there too. So a
 command that is not in the table is for whole administrators alone, whatever it will be.
 """
 
@@ -24,34 +24,22 @@ class Asks(NamedTuple):
 
     of: Mapping[str, tuple[Action, ...]] = {}
     optional: frozenset[str] = frozenset()  # who administers all of a tenant may leave it out
+    reads: bool = False  # it shows what is in messages: who may not browse there may not do this either
 
 
-def _on(argument: str, *rights: Action) -> Asks:
-    return Asks({argument: rights})
+_HERE: Final = Asks({"destination": ("admin",)})
 
 
 COMMANDS: Final[dict[str, Asks]] = {
     **dict.fromkeys(("status", "counters", "tasks", "flow", "connections", "sessions", "subscriptions"), Asks()),
     **dict.fromkeys(("transactions", "transfers", "unsubscribe", "commands", "stages", "sinks"), Asks()),
-    **dict.fromkeys(("drop-stage", "forget-sink", "agent", "cluster", "cluster-status"), Asks()),
-    "destinations": _on("pattern", "admin"),
-    "destination": _on("destination", "admin", "browse"),
-    "create": _on("destination", "admin", "create"),
-    "delete": _on("destination", "admin"),
-    "purge": _on("destination", "admin"),
-    "browse": _on("destination", "admin", "browse"),
-    "message": _on("destination", "admin", "browse"),
-    "drop": _on("destination", "admin"),
+    **dict.fromkeys(("drop-stage", "forget-sink", "agent", "cluster", "cluster-status", "figures"), Asks()),
+    **dict.fromkeys(("destination", "create", "delete", "purge", "drop", "pause", "resume", "set"), _HERE),
+    **dict.fromkeys(("consumers", "schedules", "cancel-schedule", "cursors", "release-cursor"), _HERE),
+    **dict.fromkeys(("browse", "message"), Asks({"destination": ("admin",)}, reads=True)),
+    "destinations": Asks({"pattern": ("admin",)}),
     "move": Asks({"destination": ("admin",), "to": ("admin", "send")}),
     "redrive": Asks({"destination": ("admin",), "to": ("admin", "send")}, frozenset({"to"})),
-    "cursors": _on("destination", "admin", "browse"),
-    "release-cursor": _on("destination", "admin", "consume"),
-    "pause": _on("destination", "admin"),
-    "resume": _on("destination", "admin"),
-    "set": _on("destination", "admin"),
-    "consumers": _on("destination", "admin", "browse"),
-    "schedules": _on("destination", "admin", "browse"),
-    "cancel-schedule": _on("destination", "admin"),
 }
 """By command. No argument: the whole. All that stand here must be given, else it is about the whole too."""
 
@@ -80,6 +68,8 @@ def judge(rules: Rules, who: str, tenant: str, request: dict[str, Any]) -> str:
         wanted, rights = arguments[name], asks.of[name]
         if not whole and not any(rules.allows(who, right, wanted) for right in rights):
             return f"{command} {wanted}: that takes {' or '.join(rights)} there"
+        if asks.reads and not whole and not rules.allows(who, "browse", wanted):
+            return f"{command} {wanted}: that takes browse there too"
     return ""
 
 

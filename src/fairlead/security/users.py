@@ -224,7 +224,7 @@ def parse(document: Mapping[str, Any]) -> Users:
     if unknown := sorted(document.keys() - {"users", "groups", "tenants", "version"}):
         raise ConfigError(f"there is no section [{unknown[0]}] in a users file; write [users.NAME]")
     version = document.get("version", 1)
-    if not isinstance(version, int) or not 1 <= version <= VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise ConfigError(f"this is version {version!r} of the users file; this fairlead reads up to {VERSION}")
     found = Users(
         {name: _entry(name, table) for name, table in document.get("users", {}).items()},

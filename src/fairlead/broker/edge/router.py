@@ -20,6 +20,7 @@ from fairlead.runtime.control import Control, Start
 from fairlead.runtime.counters import Counters, RouterCounter
 from fairlead.runtime.version import VERSION
 from fairlead.security import users as security
+from fairlead.security.auditing import Ledger
 from fairlead.store import layout
 from fairlead.store.edge.segment import open_segment
 from fairlead.store.memory import MODE, Consumer, Producer
@@ -78,6 +79,7 @@ class Router:
         self._parties_when_full = 0
         self._look_again_ns = 0
         self._withdraws = False
+        self._ledger = Ledger(lambda record: control.send("audit", record=record))
 
     def _new_follower(self) -> Follower:
         return Follower(self._segment.map, made_of, rules=self._rules)
@@ -231,6 +233,7 @@ class Router:
     def _keep_house(self) -> None:
         while failures := self._decisions.failures:
             self.control.log("error", f"an entry could not be decided about:\n{failures.popleft()}")
+        self._tell_refusals()
         if self.turn.log_room() < self._log_room_min or self.turn.log_end > self._flip_at:
             self._make_log_room()
         elif self._full and time.monotonic_ns() > self._look_again_ns and self._some_have_left():
@@ -239,6 +242,21 @@ class Router:
             self._give_up_held()
         if self._withdraws:
             self._withdraw()
+
+    def _tell_refusals(self) -> None:
+        """What users were not allowed, and quotas they met, to the event log: a few of each kind, then a sum."""
+        decisions, now_s = self._decisions, time.monotonic()
+        self._ledger.tick(now_s)
+        while refused := decisions.refused:
+            user, action, what = refused.popleft()
+            text = f"{user or 'A client without a name'} may not {what}."
+            self._ledger.note("refused", text, now_s, level="warning", user=user, action=action)
+        for (scope, kind), times in decisions.exceeded.items():
+            whose = f"user {scope[1:]}" if scope.startswith("=") else f"tenant {scope}"
+            text = f"The {whose} met its quota of {kind}, {times} times."
+            self._ledger.note("quota-exceeded", text, now_s, level="warning", whose=scope, quota=kind, action=kind)
+        self.counters.add(RouterCounter.QUOTAS_MET, decisions.exceeded.total())
+        decisions.exceeded.clear()
 
     def _give_up_held(self) -> None:
         """Requests that waited long enough for a receiver."""
