@@ -33,7 +33,7 @@ _HERE: Final = Asks({"destination": ("admin",)})
 COMMANDS: Final[dict[str, Asks]] = {
     **dict.fromkeys(("status", "counters", "tasks", "flow", "connections", "sessions", "subscriptions"), Asks()),
     **dict.fromkeys(("transactions", "transfers", "unsubscribe", "commands", "stages", "sinks"), Asks()),
-    **dict.fromkeys(("drop-stage", "forget-sink", "agent", "cluster", "cluster-status", "figures"), Asks()),
+    **dict.fromkeys(("drop-stage", "forget-sink", "agent", "cluster", "cluster-status", "figures", "audit"), Asks()),
     **dict.fromkeys(("destination", "create", "delete", "purge", "drop", "pause", "resume", "set"), _HERE),
     **dict.fromkeys(("consumers", "schedules", "cancel-schedule", "cursors", "release-cursor"), _HERE),
     **dict.fromkeys(("browse", "message"), Asks({"destination": ("admin",)}, reads=True)),
