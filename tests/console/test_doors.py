@@ -129,6 +129,7 @@ RULES = Rules(
         "root": Rights(admin=("_ADMIN",), send=()),
         "clerk": Rights(send=("orders.>",), consume=(), browse=("orders.in",), create=(), admin=()),
         "free": Rights(),
+        "keeper": Rights(send=(), consume=(), browse=(), create=(), admin=("orders.>",)),
     }
 )
 
@@ -153,6 +154,11 @@ RULES = Rules(
         ("free", "admin", "", False),  # no list is not a right to the server's own names
         ("free", "send", "any", True),
         ("free", "see", "_LOG", False),
+        ("keeper", "admin", "orders.in", True),
+        ("keeper", "browse", "orders.in", True),
+        ("keeper", "admin", "other", False),
+        ("keeper", "admin", "", False),
+        ("keeper", "send", "orders.in", False),
         ("stranger", "see", "any", False),
         ("stranger", "anybody", "", True),
     ],

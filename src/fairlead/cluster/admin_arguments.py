@@ -91,14 +91,6 @@ class CancelSchedule(One, kw_only=True):
     order: Order
 
 
-class Audit(Struct, kw_only=True):
-    user: Annotated[str, Meta(max_length=256)]
-    action: Annotated[str, Meta(max_length=64)]
-    object: Annotated[str, Meta(max_length=512)] = ""
-    outcome: Annotated[str, Meta(max_length=64)]
-    destination: Name = "_LOG"  # whose group's log gets it
-
-
 class ListCursors(Struct, kw_only=True):
     destination: Name = ""
 

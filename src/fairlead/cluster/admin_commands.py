@@ -14,7 +14,6 @@ import msgspec
 from fairlead import selector as selectors
 from fairlead.cluster.admin_arguments import (
     PAGE_MAX,
-    Audit,
     Browse,
     CancelSchedule,
     Create,
@@ -80,7 +79,6 @@ def register(admin: Admin, core: Core) -> None:
         ("transfers", Nothing, False),
         ("schedules", One, False),
         ("cancel-schedule", CancelSchedule, True),
-        ("audit", Audit, False),
     ):
         admin.register(name, arguments, getattr(commands, name.replace("-", "_")), changes=changes)
 
@@ -216,20 +214,6 @@ class Commands:
         revision = self._admin.change(asked.parameters)
         settings_changed(self._core, self._admin.settings)
         return {"settings": self._admin.settings, "revision": revision}
-
-    def audit(self, asked: Audit) -> dict[str, Any]:
-        """Write down who ordered what through the console, and what became of it."""
-        self._core.event(
-            "info" if asked.outcome == "done" else "warning",
-            "audit",
-            f"{asked.user or 'somebody'} ordered {asked.action!r}{f' of {asked.object!r}' if asked.object else ''}: "
-            f"{asked.outcome}.",
-            user=asked.user,
-            action=asked.action,
-            object=asked.object,
-            outcome=asked.outcome,
-        )
-        return {}
 
     # ------------------------------------------------------------------ destinations
 

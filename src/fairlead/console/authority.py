@@ -1,8 +1,8 @@
 """Who may do what through the console: nothing that the same user may not do as a client.
 
-Seeing and changing the whole server is what `admin` on `_ADMIN` is for clients. Without it a user sees the destinations
-that his other rights speak of, may look into those he may browse, send to those he may send to, and create those he
-may create.
+Seeing and changing the whole server is what `admin` on `_ADMIN` is for clients; on a destination, that one
+alone. Without it a user sees the destinations that his other rights speak of, may look into those he may browse, send
+to those he may send to, and create those he may create.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def may(rules: Rules, user: str, right: Right, name: str) -> bool:
         return True
     if right == "send":
         return rules.allows(user, "send", name)
-    if is_admin(rules, user):
+    if is_admin(rules, user) or (name and rules.allows(user, "admin", name)):
         return True
     if right == "admin":
         return False
@@ -44,7 +44,7 @@ def may(rules: Rules, user: str, right: Right, name: str) -> bool:
 
 def sees(rules: Rules, user: str, name: str) -> bool:
     """Does any right of this user speak of the destination?"""
-    return any(rules.allows(user, action, name) for action in ("browse", "consume", "send"))
+    return any(rules.allows(user, action, name) for action in ("browse", "consume", "send", "admin"))
 
 
 def check(rules: Rules, user: str, right: Right, name: str) -> None:
@@ -57,4 +57,4 @@ def check(rules: Rules, user: str, right: Right, name: str) -> None:
 def rights_of(rules: Rules, user: str, name: str) -> list[str]:
     """What the page may offer for a destination."""
     found = [action for action in ("send", "consume", "create", "browse") if rules.allows(user, action, name)]
-    return found + (["admin"] if is_admin(rules, user) else [])
+    return found + (["admin"] if may(rules, user, "admin", name) else [])

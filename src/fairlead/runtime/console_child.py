@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import socket
+from typing import Any
 
 from fairlead.broker.edge.secret import server_secret
 from fairlead.console.edge.around_handlers import DirectoryAccess
 from fairlead.console.edge.program import Console, Settings
 from fairlead.errors import FairleadError
 from fairlead.runtime import config as configuring
-from fairlead.runtime.control import Command, Control, Start
+from fairlead.runtime.control import Control, Start
 from fairlead.runtime.plumbing import CONSOLE
 from fairlead.runtime.program_child import ProgramChild
 from fairlead.security import inside
@@ -32,11 +33,11 @@ class ConsoleProcess(ProgramChild):
 
     def begin(self) -> Console:
         logging.getLogger("fairlead.console").addHandler(logging.StreamHandler())  # into the server's log
-        self._console = Console(settings_of(self._start, self._control), say=self._control.log)
+        self._console = Console(settings_of(self._start, self._control), note=self._audit)
         return self._console
 
-    def obey(self, command: Command) -> None:
-        pass
+    def _audit(self, record: dict[str, Any]) -> None:
+        self._control.send("audit", record=record)
 
     def _reload(self) -> None:
         try:

@@ -70,6 +70,9 @@ def test_health_and_the_page_are_for_everybody_and_metrics_are_not(http: httpx.C
     assert http.get("/health/ready").status_code == 200
     assert http.get("/").status_code == 200
     assert http.get("/metrics").status_code == 401
+    metrics = http.get("/metrics", **as_user("nobody"))
+    assert metrics.status_code == 403
+    assert "fairlead_" in http.get("/metrics", **as_user("root")).text
     me = http.get("/api/v1/me").json()
     assert (me["logged_in"], me["open"], me["csrf"]) == (False, False, "")
 

@@ -132,6 +132,7 @@ class ConsoleApp:
         if not self._open_metrics:
             caller = await self._doorman.who(http.headers, cookies_of(http), source(http))
             self._check_known(caller)
+            authority.check(self._doorman.rules, caller.user, "admin", "")
         return await self._metrics(http)
 
     async def _who(self, http: HttpRequest, operation: Operation) -> Caller:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -88,7 +87,7 @@ class Handlers:
         return Health(ok=True, checks=[Check(name="console", ok=True, text="It answers.")])
 
     async def ready(self, asked: Request) -> Health:
-        """Of a single server the message manager counts as well; in a cluster the agent in its place."""
+        """As `fairlead status --check` has it."""
         try:
             report = await self.watcher.report(brief=True)
         except FairleadError as error:
@@ -146,6 +145,3 @@ class Handlers:
     async def counted(self, work: Awaitable[dict[str, Any]]) -> Counted:
         answer = await work
         return Counted(messages=answer["messages"], more=answer.get("next") is not None)
-
-    async def nothing(self) -> None:
-        await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ from fairlead.console.log_views import event
 from fairlead.errors import FairleadError
 from fairlead.observability.edge.web import Pages
 from fairlead.runtime.settings import Console as Wishes
-from fairlead.security.rules import LOG, Rules
+from fairlead.security.auditing import Ledger
+from fairlead.security.rules import Rules
 from fairlead.security.throttling import is_local
 from fairlead.tunnel.edge.gateway.patience import PatientHttp
 
@@ -41,7 +43,7 @@ KEEP_ALIVE_S: Final = 30
 LEAVE_S: Final = 2
 HISTORY_FILE: Final = "history"
 
-Say = Callable[[str, str], None]
+Note = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,9 @@ class Settings:
 class Console:
     """All parts of one console."""
 
-    def __init__(self, settings: Settings, *, say: Say) -> None:
-        self._settings, self._say = settings, say
+    def __init__(self, settings: Settings, *, note: Note) -> None:
+        self._settings, self._note = settings, note
+        self._refusals = Ledger(note)  # whoever is refused again and again washes nothing out of the log
         wishes = settings.wishes
         self._supervisor = Supervisor(settings.run_dir)
         self._hub = Hub(wishes.live_clients)
@@ -143,14 +146,14 @@ class Console:
         self._app.wake(self._hub.tell_event(told.ms, msgspec.json.encode(told)))
 
     async def _audit(self, user: str, action: str, about: str, outcome: str) -> None:
-        """Into the event log; where there is none just now, into the server's own."""
-        who = user or "somebody"
-        try:
-            await self._supervisor.administer(
-                "audit", destination=LOG, user=user, action=action, object=about[:512], outcome=outcome
-            )
-        except FairleadError:
-            self._say("warning", f"audit: {who} ordered {action} {about[:200]!r}: {outcome}")
+        """Into the event log, as the server's other audit events; where there is none just now, into its log."""
+        what = f" of {about[:200]!r}" if about else ""
+        text = f"{user or 'somebody'} ordered {action!r}{what} through the console: {outcome}."
+        facts = {"action": action, "object": about[:512], "outcome": outcome}
+        if outcome == "done":
+            self._note({"level": "info", "code": "audit", "text": text, "user": user[:64], **facts})
+        else:
+            self._refusals.note("audit", text, time.monotonic(), level="warning", user=user, **facts)
 
 
 class QuietServer(uvicorn.Server):
