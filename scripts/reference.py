@@ -13,6 +13,8 @@ import msgspec
 
 from fairlead.cluster.configuration.types import BusSpec, ClusterConfig, ClusterSettings, GroupSpec, NodeConfig
 from fairlead.cluster.parameters import Parameters
+from fairlead.console.openapi import RIGHTS, described, document
+from fairlead.console.operations import OPERATIONS
 from fairlead.errors import CODES
 from fairlead.observability.catalogue import everything
 from fairlead.runtime.settings import SECTIONS, SETTINGS, Destination
@@ -198,7 +200,62 @@ def metrics_page() -> str:
     )
 
 
-PAGES = {"errors.md": errors_page, "configuration.md": configuration_page, "metrics.md": metrics_page}
+def api_page() -> str:
+    found = document("")
+    rows = []
+    for one in OPERATIONS:
+        asked = ", ".join(f"`{entry['name']}`" for entry in described(one)["parameters"] if entry["in"] == "query")
+        body = f"[{one.body.__name__}](#{one.body.__name__.lower()})" if one.body else ""
+        answer = (
+            one.answer if isinstance(one.answer, str) else f"[{one.answer.__name__}](#{one.answer.__name__.lower()})"
+        )
+        what = " ".join([one.text, RIGHTS[one.right] if one.right != "admin" else "", *one.needs]).strip()
+        rows.append(f"| `{one.method} {one.path}` | {asked} | {body} | {answer} | {what} |")
+    lines = [
+        "# Operations of the admin API",
+        "",
+        NOTICE,
+        "",
+        "Everything that can be asked of the console, and what it answers; [api.md](api.md) has the rules of all requests.",
+        "Where nothing is said the right `admin` on `_ADMIN` is needed, or on the destination if it is about one.",
+        "",
+        "| operation | query | body | answer | |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
+    for name, schema in sorted(found["components"]["schemas"].items()):
+        lines += [f"## {name}", ""]
+        if text := schema.get("description", ""):
+            lines += [" ".join(text.split()), ""]
+        lines += ["| field | type |", "|---|---|"]
+        lines += [f"| `{field}` | {_type_of(kind)} |" for field, kind in schema.get("properties", {}).items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _type_of(kind: dict[str, Any]) -> str:
+    if "$ref" in kind:
+        name = kind["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in kind:
+        return " or ".join(_type_of(one) for one in kind["anyOf"])
+    if "enum" in kind:
+        return ", ".join(f"`{json.dumps(one)}`" for one in kind["enum"])
+    if kind.get("type") == "array":
+        return f"list of {_type_of(kind.get('items', {}))}"
+    if kind.get("type") == "object":
+        inner = kind.get("additionalProperties")
+        return f"object of {_type_of(inner)}" if isinstance(inner, dict) and inner else "object"
+    return str(kind.get("type", "anything"))
+
+
+PAGES = {
+    "errors.md": errors_page,
+    "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
+    "api-reference.md": api_page,
+}
 
 
 def stale() -> list[str]:

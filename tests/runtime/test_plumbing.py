@@ -112,3 +112,21 @@ def test_a_unix_socket_left_by_the_dead_is_replaced_but_not_one_in_use(tmp_path:
         assert listeners.url(sock) == f"fairlead+unix://{path}"
         assert listeners.port(sock) is None
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_console_whose_default_port_is_taken_gets_another_one() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        text = f"127.0.0.1:{taken.getsockname()[1]}"
+        plumbing = made()
+        note = plumbing.complete_console([text], 16, default=True)
+        (sock,) = plumbing.consoles()
+        url = listeners.url(sock, "http")
+        sock.close()
+        assert note == f"{text} is taken by another program; the console is at {url} instead"
+        assert set(plumbing.fds_for("console", 0)) == {"console-0"}
+        assert plumbing.complete_console([text], 16, default=True) == ""  # what is there stays
+        plumbing.close()
+        with pytest.raises(ConfigError, match="is in use by another program"):
+            Plumbing(1).complete_console([text], 16, default=False)

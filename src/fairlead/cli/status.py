@@ -176,6 +176,8 @@ def show(report: dict[str, Any], with_connections: bool) -> None:
                 f"{one['dropped']:,}",
             )
         console.print(links, "")
+    if report.get("console", {}).get("urls"):
+        show_console(console, report["console"])
     if "tunnel" in report:  # not in that of an older server
         show_tunnels(console, report["tunnel"])
     if "name" in report.get("registrar", {}):
@@ -250,6 +252,13 @@ def show_streams(console: Console, found: dict[str, Any]) -> None:
         f"{found['adapters']:,} adapters, {found['clients']:,} clients, {found['failovers']:,} failovers, "
         f"{found['switches']:,} switches{trouble}\n"
     )
+
+
+def show_console(console: Console, found: dict[str, Any]) -> None:
+    """Where browsers look."""
+    note = f" [yellow]({cell(found['note'])})[/]" if found["note"] else ""
+    looking_on = f"{found.get('looking_on', 0)} look on"
+    console.print(f"Console: {cell(', '.join(found['urls']))} {cell(found['state'])}, {looking_on}{note}\n")
 
 
 def show_tunnels(console: Console, found: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from fairlead.console.edge.around_handlers import DirectoryAccess
 from fairlead.console.edge.program import Console, Settings
 from fairlead.errors import FairleadError
 from fairlead.runtime import config as configuring
+from fairlead.runtime.config import Config
 from fairlead.runtime.control import Control, Start
 from fairlead.runtime.plumbing import CONSOLE
 from fairlead.runtime.program_child import ProgramChild
@@ -66,9 +67,16 @@ def settings_of(start: Start, control: Control) -> Settings:
         arena_bytes=config.store.arena_bytes,
         certificate=config.security.tls_certificate,
         key=config.security.tls_key,
+        plain_passwords=plain_passwords(config),
         clustered=config.agent,
         directory=directory_of(start),
     )
+
+
+def plain_passwords(config: Config) -> str:
+    """From where passwords are taken without TLS, as managers have it."""
+    allowed = config.security.plain_passwords
+    return "allow" if config.server.insecure and allowed == "local" else allowed
 
 
 def directory_of(start: Start) -> DirectoryAccess | None:

@@ -34,7 +34,7 @@ from fairlead.console.shapes import Done, Me
 from fairlead.console.shapes_time import Health
 from fairlead.errors import BadCredentials, FairleadError, NotAllowed
 from fairlead.runtime.version import VERSION
-from fairlead.security.throttling import source_of
+from fairlead.security.throttling import is_local, source_of
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
@@ -68,11 +68,13 @@ class ConsoleApp:
         secure: Callable[[Scope], bool],
         metrics: Metrics | None = None,
         open_metrics: bool = False,
+        plain_passwords: str = "local",
         static: Static | None = None,
     ) -> None:
         self._handlers, self._hub, self._gate, self._audit = handlers, hub, gate, audit
         self._doorman = handlers.doorman
         self._secure, self._metrics, self._open_metrics = secure, metrics, open_metrics
+        self._plain = plain_passwords
         self._static = static or Static()
         self._routes = Routes()
         self._description = msgspec.json.encode(document(VERSION))
@@ -130,7 +132,7 @@ class ConsoleApp:
         if self._metrics is None:
             raise Denied(404, "This version has no metrics.")
         if not self._open_metrics:
-            caller = await self._doorman.who(http.headers, cookies_of(http), source(http))
+            caller = await self._caller(http)
             self._check_known(caller)
             authority.check(self._doorman.rules, caller.user, "admin", "")
         return await self._metrics(http)
@@ -140,7 +142,21 @@ class ConsoleApp:
             return Caller("", self._doorman.is_open, bare=True)  # whatever else is shown does not count
         if operation.right == "anybody" and operation.name != "me" and not operation.changes:
             return Caller("", False)
+        return await self._caller(http)
+
+    async def _caller(self, http: HttpRequest) -> Caller:
+        if http.headers.get("authorization", "") and not self._doorman.is_open:
+            self._check_line(http)
         return await self._doorman.who(http.headers, cookies_of(http), source(http))
+
+    def _check_line(self, http: HttpRequest) -> None:
+        """May secrets come over this line? As `[security] plain_passwords` has it for clients."""
+        near = source(http) == "unix" or is_local(f"[{source(http)}]:0")
+        if self._secure(http.scope) or self._plain == "allow" or (self._plain == "local" and near):
+            return
+        raise Denied(
+            403, "This server takes passwords over TLS only: open the console with https://.", code="not-allowed"
+        )
 
     def _check_known(self, caller: Caller) -> None:
         if not caller.known:
@@ -186,6 +202,7 @@ class ConsoleApp:
     # --- Logging in -----------------------------------------------------------------------------------------------
     async def _log_in(self, asked: Request) -> Response:
         doorman, user = self._doorman, asked.body.user
+        self._check_line(asked.http)
         if doorman.is_open:
             raise Denied(409, "This server has no users: nobody has to log in.", code="refused")
         try:

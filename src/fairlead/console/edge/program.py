@@ -62,6 +62,7 @@ class Settings:
     arena_bytes: int
     certificate: str = ""
     key: str = ""
+    plain_passwords: str = "local"
     node: str = ""
     clustered: bool = False
     directory: DirectoryAccess | None = field(default=None)
@@ -113,6 +114,7 @@ class Console:
             secure=is_secure,
             metrics=Pages.of(settings.run_dir).metrics,
             open_metrics=wishes.open_metrics,
+            plain_passwords=settings.plain_passwords,
         )
         self._servers = [QuietServer(config) for config in configs(self._app, settings)]
 
