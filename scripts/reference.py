@@ -216,7 +216,7 @@ def api_page() -> str:
         "",
         NOTICE,
         "",
-        "Everything that can be asked of the console, and what it answers; [api.md](api.md) has the rules of all requests.",
+        "All that can be asked of the console, and what it answers; [api.md](api.md) has the rules of all requests.",
         "Where nothing is said the right `admin` on `_ADMIN` is needed, or on the destination if it is about one.",
         "",
         "| operation | query | body | answer | |",

@@ -31,7 +31,8 @@ def event(one: Facts) -> Event:
 def events(lines: list[Facts], *, text: str, limit: int, looked: int) -> Events:
     """The newest first; `looked` is how many were asked for."""
     wanted = text.lower()
-    found = [event(one) for one in reversed(lines) if not wanted or wanted in msgspec.json.encode(one).decode().lower()]
+    whole = {msgspec.json.encode(one): one for one in reversed(lines)}  # groups on one node tell the same ones
+    found = [event(one) for raw, one in whole.items() if not wanted or wanted in raw.decode().lower()]
     found.sort(key=lambda one: -one.ms)
     return Events(events=found[:limit], complete=len(lines) < looked and len(found) <= limit)
 

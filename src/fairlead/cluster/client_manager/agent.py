@@ -278,6 +278,7 @@ class Agent:
         """For status."""
         return {
             "kind": "cm",
+            "node": self.node,
             "view": self.links.view_number,
             "links": [group.facts() for group in self.groups],
             "managers": [

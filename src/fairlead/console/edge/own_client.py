@@ -38,6 +38,16 @@ class OwnClient:
         self._probe_s, self._on_event = probe_s, on_event
         self._trips: deque[tuple[float, float]] = deque(maxlen=PROBES_KEPT)  # when, milliseconds
         self._open = asyncio.Event()
+        self._logs = [LOG]
+        self._group: asyncio.TaskGroup | None = None
+
+    def follow(self, logs: list[str]) -> None:
+        """The event logs there are; in a cluster every group has one."""
+        for name in logs:
+            if name not in self._logs:
+                self._logs.append(name)
+                if self._group is not None:
+                    self._group.create_task(self._follow(name))
 
     @property
     def connection(self) -> Connection:
@@ -66,7 +76,9 @@ class OwnClient:
                 await asyncio.sleep(AGAIN_S)
         self._open.set()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
+            self._group = group
+            for name in self._logs:
+                group.create_task(self._follow(name))
             if self._probe_s > 0:
                 group.create_task(self._probe())
 
@@ -75,11 +87,13 @@ class OwnClient:
             self._open.clear()
             await self._connection.close()
 
-    async def _follow(self) -> None:
-        """The event log, as it grows; where there is no message manager, later."""
+    async def _follow(self, name: str) -> None:
+        """An event log, as it grows; where there is no message manager, later."""
         while True:
             try:
-                async with self._connection.topic(LOG, create=False).subscribe(prefetch=PREFETCH, ack="auto") as events:
+                async with self._connection.topic(name, create=False).subscribe(
+                    prefetch=PREFETCH, ack="auto"
+                ) as events:
                     async for message in events:
                         self._tell(message.body)
             except FairleadError:

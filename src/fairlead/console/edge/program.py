@@ -41,6 +41,7 @@ CONNECTIONS_MAX: Final = 512
 CONNECTIONS_PER_ADDRESS: Final = 128
 KEEP_ALIVE_S: Final = 30
 LEAVE_S: Final = 2
+NODE_S: Final = 1.0  # between two questions for the name of this node
 HISTORY_FILE: Final = "history"
 
 Note = Callable[[dict[str, Any]], None]
@@ -96,8 +97,9 @@ class Console:
             destinations=wishes.destinations,
             node=settings.node,
             latency=self._client.latency,
+            on_logs=self._client.follow,
         )
-        handlers = AllHandlers(
+        self._handlers = handlers = AllHandlers(
             self._supervisor,
             self._watcher,
             self._doorman,
@@ -123,8 +125,18 @@ class Console:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watcher.run())
             group.create_task(self._client.run())
+            if self._settings.clustered:
+                group.create_task(self._learn_node())
             for server, sock in zip(self._servers, self._settings.sockets, strict=True):
                 group.create_task(server.serve([sock]))
+
+    async def _learn_node(self) -> None:
+        """What this node is called in its cluster; the agent knows it."""
+        while not self._watcher.node:
+            with contextlib.suppress(FairleadError):
+                found = await self._supervisor.administer("agent")
+                self._watcher.node = self._handlers.node = str(found.get("node", "")) or "?"
+            await asyncio.sleep(NODE_S)
 
     def facts(self) -> dict[str, Any]:
         """For the status report."""

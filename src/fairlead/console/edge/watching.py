@@ -28,6 +28,7 @@ from fairlead.console.shapes_server import Latency, Overview
 from fairlead.console.shapes_time import Sample
 from fairlead.console.users_views import connections
 from fairlead.errors import FairleadError
+from fairlead.security.rules import LOG
 
 FRESH_S: Final = 0.9
 LISTS_S: Final = 2.0  # between two looks at the long lists while somebody looks on
@@ -55,9 +56,11 @@ class Watcher:
         destinations: int,
         node: str,
         latency: Callable[[], Latency | None],
+        on_logs: Callable[[list[str]], None],
     ) -> None:
+        self._on_logs = on_logs
         self._supervisor, self._hub, self._wake = supervisor, hub, wake
-        self._arena_bytes, self._node, self._latency = arena_bytes, node, latency
+        self._arena_bytes, self.node, self._latency = arena_bytes, node, latency
         self._most = destinations
         self._rates = Rates()
         self._ledger = Ledger()
@@ -141,7 +144,7 @@ class Watcher:
                 self._rates,
                 now_ms(),
                 arena_bytes=self._arena_bytes,
-                node=self._node,
+                node=self.node,
                 latency=self._latency(),
             )
         return self._overview
@@ -153,6 +156,7 @@ class Watcher:
                 facts, complete = await self._all_destinations()
                 self._rows, self._complete = self._ledger.rows(facts, time.monotonic(), now_ms()), complete
                 self._listed_s = time.monotonic()
+                self._on_logs([one.name for one in self._rows if one.name.startswith(f"{LOG}.")])
             return self._rows
 
     def changed(self) -> None:
