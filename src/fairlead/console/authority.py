@@ -15,6 +15,8 @@ from fairlead.security.rules import ADMIN, Rules
 Right = Literal["anybody", "user", "admin", "see", "send", "browse", "create"]
 """`anybody`: also who is not logged in; `user`: whoever is. The others are about the destination of the request."""
 
+METRICS: Final = "_METRICS"
+"""What monitoring is given the right to browse; there is no such destination."""
 WORDS: Final = {
     "admin": "administer this server",
     "see": "see this destination",
@@ -52,6 +54,12 @@ def check(rules: Rules, user: str, right: Right, name: str) -> None:
         who = repr(user) if user else "Nobody without a name"
         text = f"{who} may not {WORDS.get(right, 'do this')}"
         raise NotAllowed(f"{text}{f': {name}' if name and right != 'admin' else ''}.")
+
+
+def check_metrics(rules: Rules, user: str) -> None:
+    """They name destinations of everybody: for administrators, and for monitoring, which needs no more than this."""
+    if not is_admin(rules, user) and not rules.allows(user, "browse", METRICS):
+        raise NotAllowed(f"{user!r} may not read metrics: `fairlead user allow {user} browse {METRICS}` lets it.")
 
 
 def rights_of(rules: Rules, user: str, name: str) -> list[str]:

@@ -22,6 +22,7 @@ WAIT_S = 60.0
 USERS = {
     "root": {"admin": ["_ADMIN"], "consume": [">", "_DMQ", "_LOG"]},
     "clerk": {"send": ["orders.>"], "browse": ["orders.in"], "consume": [], "create": ["orders.new"], "admin": []},
+    "monitor": {"send": [], "browse": ["_METRICS"], "consume": [], "create": [], "admin": []},
     "nobody": {"send": [], "browse": [], "consume": [], "create": [], "admin": []},
 }
 
@@ -72,7 +73,9 @@ def test_health_and_the_page_are_for_everybody_and_metrics_are_not(http: httpx.C
     assert http.get("/metrics").status_code == 401
     metrics = http.get("/metrics", **as_user("nobody"))
     assert metrics.status_code == 403
-    assert "fairlead_" in http.get("/metrics", **as_user("root")).text
+    for user in ("root", "monitor"):
+        assert "fairlead_" in http.get("/metrics", **as_user(user)).text
+    assert http.get("/api/v1/overview", **as_user("monitor")).status_code == 403
     me = http.get("/api/v1/me").json()
     assert (me["logged_in"], me["open"], me["csrf"]) == (False, False, "")
 

@@ -14,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.security import users
+from fairlead.security.passwords import hash_password
 from fairlead.testing import Server
+from tests.processes.test_access import certificate
 
 pytestmark = [pytest.mark.processes]
 
@@ -102,6 +105,28 @@ def test_beyond_this_host_it_needs_users(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
     assert "would let anybody on the network in" in errors
+
+
+def test_over_the_network_it_speaks_tls_and_its_cookie_goes_nowhere_else(tmp_path: Path) -> None:
+    pem, trusting = certificate(tmp_path)
+    users.write(
+        tmp_path / "users.toml",
+        users.Users({"root": users.User(hash=hash_password("right"), admin=["_ADMIN"])}),
+    )
+    settings = {"security.tls_certificate": pem, "security.tls_key": pem, "console.listen": "0.0.0.0:0"}
+    with Server(managers=1, console=True, data=tmp_path, **settings, **{"messages.enabled": "false"}) as server:
+        url = server.console_url
+        assert url.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=url.replace("127.0.0.1", "localhost"), verify=trusting, timeout=WAIT_S) as http:
+            answer = http.post(
+                "/api/v1/login", json={"user": "root", "password": "right"}, headers={"X-Fairlead-CSRF": "1"}
+            )
+            assert answer.status_code == 200
+            assert "; secure" in answer.headers["set-cookie"].lower()
+            assert http.get("/api/v1/overview").status_code == 200
+            assert http.get("/api/v1/destinations").status_code == 503  # there is no message manager
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(url.replace("https", "http"), timeout=WAIT_S)
 
 
 def test_servers_of_tests_have_none_unless_asked(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class ConsoleApp:
         if not self._open_metrics:
             caller = await self._caller(http)
             self._check_known(caller)
-            authority.check(self._doorman.rules, caller.user, "admin", "")
+            authority.check_metrics(self._doorman.rules, caller.user)
         return await self._metrics(http)
 
     async def _who(self, http: HttpRequest, operation: Operation) -> Caller:
