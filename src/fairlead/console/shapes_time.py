@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fairlead.console.shapes import Count, Level
+from fairlead.console.shapes import Level
 
 
 class Series(Struct, kw_only=True):
@@ -66,10 +66,3 @@ class Health(Struct, kw_only=True):
 
     ok: bool
     checks: list[Check]
-
-
-class LiveClients(Struct, kw_only=True):
-    """How many browsers look on."""
-
-    clients: Count
-    most: Count

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvicorn
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from fairlead.broker.edge.tls import make_context
@@ -29,12 +31,14 @@ from fairlead.console.gatekeeping import Gate
 from fairlead.console.live import Hub
 from fairlead.console.log_views import event
 from fairlead.errors import FairleadError
-from fairlead.observability.edge.web import Pages
 from fairlead.runtime.settings import Console as Wishes
 from fairlead.security.auditing import Ledger
 from fairlead.security.rules import Rules
 from fairlead.security.throttling import is_local
 from fairlead.tunnel.edge.gateway.patience import PatientHttp
+
+if TYPE_CHECKING:
+    from fairlead.observability.edge.web import Pages
 
 PATIENCE_S: Final = 10.0  # for headers to arrive and answers to be read
 CONNECTIONS_MAX: Final = 512
@@ -74,6 +78,7 @@ class Console:
 
     def __init__(self, settings: Settings, *, note: Note) -> None:
         self._settings, self._note = settings, note
+        self._pages: Pages | None = None
         self._refusals = Ledger(note)  # whoever is refused again and again washes nothing out of the log
         wishes = settings.wishes
         self._supervisor = Supervisor(settings.run_dir)
@@ -114,7 +119,7 @@ class Console:
             Gate(wishes.hosts),
             self._audit,
             secure=is_secure,
-            metrics=Pages.of(settings.run_dir).metrics,
+            metrics=self._metrics,
             open_metrics=wishes.open_metrics,
             plain_passwords=settings.plain_passwords,
         )
@@ -158,6 +163,13 @@ class Console:
     def _on_event(self, record: dict[str, Any]) -> None:
         told = event(record)
         self._app.wake(self._hub.tell_event(told.ms, msgspec.json.encode(told)))
+
+    async def _metrics(self, http: Request) -> Response:
+        if self._pages is None:
+            from fairlead.observability.edge.web import Pages  # only where somebody gathers them
+
+            self._pages = Pages.of(self._settings.run_dir)
+        return await self._pages.metrics(http)
 
     async def _audit(self, user: str, action: str, about: str, outcome: str) -> None:
         """Into the event log, as the server's other audit events; where there is none just now, into its log."""
