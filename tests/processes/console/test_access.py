@@ -22,6 +22,7 @@ WAIT_S = 60.0
 USERS = {
     "root": {"admin": ["_ADMIN"], "consume": [">", "_DMQ", "_LOG"]},
     "clerk": {"send": ["orders.>"], "browse": ["orders.in"], "consume": [], "create": ["orders.new"], "admin": []},
+    "keeper": {"send": [], "browse": [], "consume": [], "create": [], "admin": ["orders.>"]},
     "monitor": {"send": [], "browse": ["_METRICS"], "consume": [], "create": [], "admin": []},
     "nobody": {"send": [], "browse": [], "consume": [], "create": [], "admin": []},
 }
@@ -169,18 +170,44 @@ def test_a_user_sees_and_does_what_his_rights_say_and_no_more(http: httpx.Client
     assert http.get("/api/v1/destinations", **as_user("nobody")).json()["destinations"] == []
 
 
+def test_who_administers_some_destinations_does_so_with_these_alone(http: httpx.Client) -> None:
+    keeper = as_user("keeper")
+
+    def status(method: str, path: str, **body: Any) -> int:
+        given = {"json": body} if method == "POST" else {}
+        return http.request(method, f"/api/v1/{path}", **given, **keeper).status_code
+
+    assert status("POST", "destinations/orders.in/pause") == 200
+    assert status("POST", "destinations/orders.in/resume") == 200
+    assert status("GET", "destinations/orders.out/messages") == 200
+    assert status("POST", "destinations/orders.in/move", to="orders.out", limit=1) == 200
+    assert status("POST", "destinations/orders.in/move", to="secret", dry_run=True) == 403
+    assert status("POST", "destinations/orders.in/move", to="secret") == 403
+    assert status("POST", "destinations/secret/purge") == 403
+    assert status("GET", "overview") == 403
+
+
+def test_who_uses_a_destination_is_shown_to_its_administrators_only(http: httpx.Client) -> None:
+    for user, sees in (("root", True), ("clerk", False)):
+        found = http.get("/api/v1/destinations/orders.in", **as_user(user)).json()
+        assert ("admin" in found["may"]) is sees
+        assert found["consumers"] == []
+    log = http.get("/api/v1/destinations/_LOG", **as_user("root")).json()
+    assert [one["user"] for one in log["consumers"]] == ["_console"]
+
+
 def test_an_administrator_without_the_right_to_send_cannot_send(http: httpx.Client, server: Server) -> None:
     entries = users.read(server.data / "users.toml")
-    changed = entries.with_user("keeper", users.User(hash=entries.entries["root"].hash, send=[], admin=["_ADMIN"]))
+    changed = entries.with_user("warden", users.User(hash=entries.entries["root"].hash, send=[], admin=["_ADMIN"]))
     users.write(server.data / "users.toml", changed)
     server.ask("reload")
     deadline_s = time.monotonic() + WAIT_S
-    while http.get("/api/v1/overview", **as_user("keeper")).status_code == 401:
+    while http.get("/api/v1/overview", **as_user("warden")).status_code == 401:
         assert time.monotonic() < deadline_s
         time.sleep(1.0)  # wrong passwords cost pauses, also ours
-    refused = http.post("/api/v1/destinations/secret/send", json={"body": "x"}, **as_user("keeper"))
+    refused = http.post("/api/v1/destinations/secret/send", json={"body": "x"}, **as_user("warden"))
     assert refused.status_code == 403
-    logged = http.get("/api/v1/events", params={"code": "audit", "text": "keeper"}, **as_user("root")).json()
+    logged = http.get("/api/v1/events", params={"code": "audit", "text": "warden"}, **as_user("root")).json()
     assert logged["events"][0]["facts"] == {"action": "send", "object": "secret", "outcome": "not-allowed"}
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, Final
 
 from fairlead.console import preview
-from fairlead.console.authority import is_admin, rights_of, sees
+from fairlead.console.authority import check, is_admin, may, rights_of, sees
 from fairlead.console.destinations import page, row
 from fairlead.console.edge.handlers import Handlers
 from fairlead.console.edge.request import Request
@@ -60,7 +60,10 @@ class MessageHandlers(Handlers):
 
     async def destination(self, asked: Request) -> DestinationDetail:
         facts = await self.supervisor.administer("destination", destination=asked.name)
-        consumers = await self.supervisor.administer("consumers", destination=asked.name)
+        administers = may(self.doorman.rules, asked.caller.user, "admin", asked.name)
+        consumers: dict[str, Any] = {"consumers": []}
+        if administers:  # who else uses it is nobody else's business
+            consumers = await self.supervisor.administer("consumers", destination=asked.name)
         known = next((one for one in await self.watcher.destinations() if one.name == asked.name), None)
         rates = (known.rate_in, known.rate_out) if known else (None, None)
         return DestinationDetail(
@@ -76,6 +79,7 @@ class MessageHandlers(Handlers):
                     depth=one["depth"],
                 )
                 for one in facts["subscriptions"]
+                if administers
             ],
             consumers=[
                 Consumer(**{name: one[name] for name in Consumer.__struct_fields__}) for one in consumers["consumers"]
@@ -116,7 +120,9 @@ class MessageHandlers(Handlers):
         return await self.client.send(str(facts["kind"]), asked.name, asked.body)
 
     async def move(self, asked: Request) -> Moved:
-        body = asked.body
+        body, rules, user = asked.body, self.doorman.rules, asked.caller.user
+        if not may(rules, user, "admin", body.to):
+            check(rules, user, "send", body.to)  # to put messages there he needs what a sender needs
         if body.dry_run:
             return await self._would_move(asked)
         answer = await self.supervisor.administer(
