@@ -17,6 +17,7 @@ from fairlead.selector.compile import compile_selector
 
 SOURCE = Path(fairlead.__file__).parent
 DECOMPRESSORS = {"zlib", "gzip", "bz2", "lzma", "zipfile", "tarfile", "shelve", "brotli", "zstandard", "snappy", "lz4"}
+OBJECTS = {"pickle", "marshal", "dill", "yaml", "cloudpickle", "shelve"}
 UNPACKING = {"decompress", "decompressobj", "unpack_archive"}
 PROGRAMS = {"eval", "exec", "system", "popen", "sql", "expr", "selectExpr", "shell"}
 # Where one of these is meant well, and no peer chooses what goes in.
@@ -65,6 +66,10 @@ def test_no_text_becomes_a_program() -> None:
     found = {(name, one) for name, tree in trees(PROGRAMS) for one in called(tree) if one in PROGRAMS}
     assert ("selector/compile.py", "exec") in found
     assert found <= set(ALLOWED)
+
+
+def test_no_objects_are_made_of_what_peers_send() -> None:
+    assert not {(name, one) for name, tree in trees(OBJECTS) for one in imported(tree) if one in OBJECTS}
 
 
 @pytest.mark.parametrize(

@@ -476,7 +476,7 @@ class Security(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             description="From where a password is taken without TLS, so that whoever is on the way can read it. "
             "`local`: from this host only (with `[server] insecure`: from everywhere); `allow`: from everywhere; "
-            "`never`: not even from this host."
+            "`never`: not even from this host. Tunnels over plain HTTP are taken from the same places."
         ),
     ] = "local"
     duplicate_instance: Annotated[

@@ -1,12 +1,13 @@
 """Passwords, checked beside the loop: the hash is slow on purpose, and clients must not wait for each other's.
 
-Two threads, and a waiting room in which sources take turns (`security/waiting.py`). What was found right is remembered
-as a keyed hash in memory until the users file is read again: a thousand clients that come back at once are not a
-thousand slow hashes.
+Two threads that leave the processor to messages, and a waiting room in which sources take turns
+(`security/waiting.py`). What was found right is remembered as a keyed hash in memory until the users file is read
+again: a thousand clients that come back at once are not a thousand slow hashes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -18,7 +19,14 @@ from fairlead.security.users import Users
 from fairlead.security.waiting import Question, WaitingRoom, Who
 
 THREADS = 2
+NICENESS = 5
 REMEMBERED_MAX = 8192
+
+
+def give_way() -> None:
+    """Of the calling thread: whoever floods us with guesses takes no processor from those who are in."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
 
 class Verifier:
@@ -27,7 +35,7 @@ class Verifier:
     def __init__(self, users: Users | None) -> None:
         self.users = users
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._pool = ThreadPoolExecutor(THREADS, "passwords")
+        self._pool = ThreadPoolExecutor(THREADS, "passwords", give_way)
         self._room = WaitingRoom()
         self._under_way = 0
         self._answers: deque[tuple[Question, bool]] = deque()
