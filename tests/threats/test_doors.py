@@ -279,6 +279,16 @@ async def test_words_of_clients_stay_words_in_every_table(fort: Fort) -> None:
     assert "\\u001b]0;mine\\u0007" in seen["browse words --json"]
 
 
+async def test_nobody_writes_audit_events_but_the_server(fort: Fort) -> None:
+    forged = {"user": "alice", "action": "purge", "object": "everything", "outcome": "done", "destination": "_LOG"}
+    async with fort.connect("plain", user="root", password=SECRET) as root:
+        with pytest.raises(errors.NotAllowed):
+            await root.admin.execute("audit", timeout=PATIENCE_S, **forged)
+        await root.publish("_LOG", b'{"code": "audit", "text": "forged everything"}')
+        await root.flush()
+    assert "everything" not in (fort.server.data / "log" / "events.jsonl").read_text()
+
+
 # -- what others on this host see
 
 

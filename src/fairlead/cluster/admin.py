@@ -18,7 +18,15 @@ from msgspec import Struct
 
 from fairlead import topics
 from fairlead.cluster import admin_commands, records, stage_commands
-from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, REMEMBERED_MAX, Request, Scope, too_long
+from fairlead.cluster.admin_request import (
+    ANSWER_BYTES_MAX,
+    OWN,
+    REMEMBERED_MAX,
+    Request,
+    Scope,
+    not_for_clients,
+    too_long,
+)
 from fairlead.cluster.admin_request import Later as Later
 from fairlead.errors import BadParameter, FairleadError, Refused, RemoteProtocolError
 from fairlead.security.spaces import is_servers, prefix_of
@@ -103,6 +111,9 @@ class Admin:
             return
         if is_servers(request.reply):
             self._core.error(line, 0, "bad-topic", "Answers do not go to topics whose names begin with an underscore.")
+            return
+        if request.command in OWN:
+            self._reply(request, not_for_clients(request.command), line.link)
             return
         user = _sender(section) or line.user
         self.once(request, lambda result: self._reply(request, result, line.link), user)

@@ -13,6 +13,11 @@ ANSWER_BYTES_MAX: Final = 960 << 10
 """An answer travels in one frame; longer ones are to be asked for in pages."""
 
 
+OWN: Final = frozenset({"audit"})
+"""What only the server's own programs order, over its local socket: events are the server's word, not an
+administrator's."""
+
+
 class Scope(Struct, kw_only=True, frozen=True):
     """Whom a command is for; what is absent does not narrow it (CLU-181)."""
 
@@ -33,6 +38,10 @@ class Request(Struct, kw_only=True):
     user: str = ""  # by the word of the manager that passed it on, like the next two
     tenant: str = ""
     quota: dict[str, dict[str, int]] = {}
+
+
+def not_for_clients(command: str) -> dict[str, Any]:
+    return {"error": {"code": "not-allowed", "text": f"{command!r} is for the server's own programs."}}
 
 
 def too_long(size: int) -> dict[str, Any]:

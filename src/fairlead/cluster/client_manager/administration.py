@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fairlead import topics
-from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, REMEMBERED_MAX, Request, too_long
+from fairlead.cluster.admin_request import ANSWER_BYTES_MAX, OWN, REMEMBERED_MAX, Request, not_for_clients, too_long
 from fairlead.cluster.client_manager import envelopes, joining
 from fairlead.cluster.client_manager.link_head import OWN_SLOT
 from fairlead.cluster.client_manager.managers import ManagerLink
@@ -52,6 +52,9 @@ class Administration:
         if is_servers(request.reply):
             text = "Answers do not go to topics whose names begin with an underscore."
             link.give(envelopes.error(uid, index, 0, "bad-topic", text))
+            return
+        if request.command in OWN:
+            self._reply(link, request, not_for_clients(request.command))
             return
 
         def answered(result: dict[str, Any]) -> None:
