@@ -140,7 +140,7 @@ class Supervisor:
         self._pool = Pool(
             loop=self._loop,
             log=self._log,
-            config=self._config,
+            config=self._users.pinned(self._config),
             run=self._run,
             store=self._store,
             server_id=note.server_id,
@@ -435,12 +435,13 @@ class Supervisor:
             asker.refuse(str(error))
 
     def _reload(self) -> None:
-        """Read users and certificates again. A users file with a mistake in it changes nothing."""
+        """Read users and certificates again. One with a mistake in it, or none where one was, changes nothing."""
         try:
             changes = self._users.read_again()
         except ConfigError as error:
-            self._log.error("supervisor", f"The users file was not read again: {error}")
-            changes = []
+            self._log.error("supervisor", f"Users, rules and certificates were not read again: {error}")
+            return
+        self._pool.config = self._users.pinned(self._pool.config)
         self._log.info("supervisor", "users, rules and certificates are read again")
         for text in changes[:CHANGES_MAX]:
             self._pool.audit({"level": "info", "code": "users-changed", "text": text})

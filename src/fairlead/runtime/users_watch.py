@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from fairlead.errors import ConfigError
 from fairlead.runtime import config as configuring
 from fairlead.runtime.config import Config
@@ -40,6 +42,13 @@ class UsersWatch:
             raise ConfigError("it is gone; the users there were stay in force, since nobody said that all may come in")
         before, self._known = self._known, found
         return differences(before, self._known)
+
+    def pinned(self, config: Config) -> Config:
+        """For children to come: once there is a users file, one that is gone lets nobody in, not everybody."""
+        path = configuring.users_path(config)
+        if path is None or self._known is None:
+            return config
+        return replace(config, security=replace(config.security, users=str(path.absolute())))
 
     def _read(self) -> users.Users | None:
         path = configuring.users_path(self._config)
