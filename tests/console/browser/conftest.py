@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,15 @@ def browser() -> Iterator[Browser]:
         browser = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """Free just now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 @pytest.fixture(scope="module")

@@ -149,11 +149,12 @@ def test_what_changed_is_told_and_pointed_out_for_a_while(page: Page) -> None:
         changes.onOverview({ processes: [one(2, "active"), one(3, "standby")] }, 1000);
         const seen = [[...changes.gone.keys()], [...changes.fresh.keys()], changes.lines.map((line) => line.text)];
         changes.onOverview({ processes: [one(2, "active"), one(3, "standby")] }, 20000);
-        const groups = (primary, epoch) => ({ clustered: true, groups: [{ group: "a", primary, epoch }] });
-        changes.onCluster(groups("mm1", 1), 21000);
-        changes.onCluster(groups("", 1), 22000);
-        changes.onCluster(groups("mm2", 2), 23000);
-        const last = changes.lines.slice(0, 2).map((line) => line.text);
+        const groups = (primary, epoch, nodes) =>
+            ({ clustered: true, nodes, groups: [{ group: "a", primary, epoch }] });
+        changes.onCluster(groups("mm1", 1, [{ node: "mm1", pid: 5 }]), 21000);
+        changes.onCluster(groups("", 1, []), 22000);
+        changes.onCluster(groups("mm2", 2, [{ node: "mm1", pid: 6 }]), 23000);
+        const last = changes.lines.slice(0, 4).map((line) => line.text);
         return [quiet, ...seen, changes.gone.size + changes.fresh.size, last];
     }""")
     assert found == [
@@ -162,7 +163,12 @@ def test_what_changed_is_told_and_pointed_out_for_a_while(page: Page) -> None:
         [2, 3],
         ["router: process 1 is gone.", "router: process 2 is active now (it was standby)."],
         0,
-        ["Group a: mm2 leads at epoch 2.", "Group a: nobody leads it (before: mm1)."],
+        [
+            "Group a: mm2 leads at epoch 2.",
+            "Node mm1 is there again: process 6.",
+            "Group a: nobody leads it (before: mm1).",
+            "Node mm1 does not answer.",
+        ],
     ]
 
 
@@ -185,7 +191,7 @@ def test_a_cluster_is_drawn_with_who_leads_and_who_is_behind(page: Page) -> None
     expect(drawing.locator("[data-name=mm1]")).to_contain_text("a backup")
     expect(drawing.locator("[data-name=mm1]")).to_contain_text("epoch 4, 812 behind")
     expect(drawing.locator("[data-name=mm2]")).to_contain_text("a primary")
-    expect(drawing.locator("[data-name=mm3].none")).to_contain_text("no answer")
+    expect(drawing.locator("[data-name=mm3].none")).to_contain_text("does not answer")
     expect(drawing.locator("path.copy.behind")).to_have_count(1)
 
 

@@ -10,6 +10,7 @@ export class Changes {
     this.gone = new Map(); // pid → {process, atMs}
     this.fresh = new Map(); // pid → atMs
     this.leaders = null; // group → {primary, epoch}
+    this.nodes = new Map(); // all that were ever seen: name → node, `lost` while it does not answer
     this.moved = new Map(); // group → atMs
     this.lines = []; // the newest first
   }
@@ -45,6 +46,7 @@ export class Changes {
 
   onCluster(cluster, nowMs) {
     if (!cluster.clustered) return;
+    this.onNodes(cluster, nowMs);
     const now = new Map(cluster.groups.map((one) => [one.group, { primary: one.primary, epoch: one.epoch }]));
     for (const [group, { primary, epoch }] of now) {
       const before = this.leaders?.get(group);
@@ -60,6 +62,22 @@ export class Changes {
       else this.say(nowMs, "ok", `Group ${group}: ${primary} leads on at epoch ${epoch}.`);
     }
     this.leaders = now;
+  }
+
+  onNodes(cluster, nowMs) {
+    const here = new Map(cluster.nodes.map((one) => [one.node, one]));
+    for (const [name, before] of this.nodes) {
+      if (here.has(name) || before.lost) continue;
+      this.nodes.set(name, { ...before, lost: true });
+      this.say(nowMs, "bad", `Node ${name} does not answer.`);
+    }
+    for (const [name, one] of here) {
+      const before = this.nodes.get(name);
+      if (before?.lost) this.say(nowMs, "ok", `Node ${name} is there again: process ${one.pid}.`);
+      else if (before && before.pid !== one.pid)
+        this.say(nowMs, "warn", `Node ${name}: process ${one.pid} in place of ${before.pid}.`);
+      this.nodes.set(name, one);
+    }
   }
 
   say(ms, level, text) {

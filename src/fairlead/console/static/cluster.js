@@ -7,24 +7,19 @@ const LINE = 18,
   HEAD = 46,
   PAD = 10,
   GAP = 22;
+const KINDS = { cm: "client manager", mm: "message manager" };
 const ROWS = [["client-manager", "cm"], ["message-manager", "mm"], ["witness"]];
 
 /** Nodes with what they keep, row by row: client managers above, message managers below, witnesses last. */
-export function nodesOf(cluster) {
+export function nodesOf(cluster, changes) {
   const found = new Map(cluster.nodes.map((one) => [one.node, { ...one, copies: [] }]));
-  for (const name of cluster.missing)
-    found.set(name, { node: name, kind: "message-manager", state: "no answer", pid: null, missing: true, copies: [] });
+  const lost = (name, known) =>
+    found.set(name, { kind: "mm", ...known, node: name, pid: null, missing: true, copies: [] });
+  for (const name of cluster.missing) lost(name);
+  for (const [name, one] of changes.nodes) if (!found.has(name)) lost(name, one);
   for (const group of cluster.groups) {
     for (const member of group.members) {
-      if (!found.has(member.node))
-        found.set(member.node, {
-          node: member.node,
-          kind: "message-manager",
-          state: "no answer",
-          pid: null,
-          missing: true,
-          copies: [],
-        });
+      if (!found.has(member.node)) lost(member.node);
       found.get(member.node).copies.push({ group: group.group, ...member, lead: member.node === group.primary });
     }
   }
@@ -55,7 +50,7 @@ export function place(nodes, width) {
 }
 
 export function clusterDrawing(cluster, changes, width) {
-  const nodes = nodesOf(cluster);
+  const nodes = nodesOf(cluster, changes);
   const height = place(nodes, width);
   const named = new Map(nodes.map((node) => [node.node, node]));
   const managers = nodes.filter((node) => node.row === 0);
@@ -111,7 +106,9 @@ export function clusterDrawing(cluster, changes, width) {
         h(
           "text.small",
           { x: node.x + 12, y: node.y + 39 },
-          [node.kind, node.pid ? `pid ${node.pid}` : node.state].filter(Boolean).join(" · "),
+          node.missing
+            ? "does not answer"
+            : [KINDS[node.kind] ?? node.kind, node.pid ? `pid ${node.pid}` : ""].filter(Boolean).join(" · "),
         ),
         node.copies.map((copy, i) => {
           const at = node.y + HEAD + 10 + i * LINE;

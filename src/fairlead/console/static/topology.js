@@ -50,7 +50,7 @@ export function place(found, width) {
   used.forEach((layer, i) => {
     // Who takes clients in stands above and below, so that the lines of those who are in have the middle.
     const spread = layer[0].layer === 1 && layer.length > 1 ? (whole - heights[i]) / (layer.length - 1) : 0;
-    let y = 4 + (spread ? 0 : (whole - heights[i]) / 2);
+    let y = 4 + (layer[0].layer === 1 ? 0 : (whole - heights[i]) / 2);
     for (const box of layer) {
       Object.assign(box, { x, y, width: wide * scale[i], height: tall(box) });
       y += box.height + GAP + (box === layer[0] ? spread * (layer.length - 1) : 0);

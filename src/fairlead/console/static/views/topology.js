@@ -163,15 +163,13 @@ class Topology {
     const { totals, server, latency } = overview;
     const faults = totals.accounting_faults + totals.safety_tick_finds;
     const cluster = this.cluster.data;
+    const alarms = overview.alarms.length + (cluster?.warnings.length ?? 0);
     return [
       h(
         "div.head",
         null,
         h("h1", null, "Topology"),
-        chip(
-          overview.health === "ok" ? "all well" : many(overview.alarms.length, "alarm"),
-          { ok: "ok", warning: "warn", error: "bad" }[overview.health],
-        ),
+        chip(alarms ? many(alarms, "alarm") : "all well", overview.health === "error" ? "bad" : alarms ? "warn" : "ok"),
         h("span.grow"),
         h("span.sub", null, `${server.listen.join(", ")} · up ${span(server.uptime_s)}`),
       ),
