@@ -92,7 +92,8 @@ def _messages(report: Report) -> Iterator[Alarm]:
         text = "There is no room left on stable storage: consume messages or make room."
         yield Alarm(level="error", code="store-full", text=text, about="message-manager")
     if messages.get("blocked"):
-        text = f"Producers of {messages['blocked']} destinations are held back; see destinations."
+        which = "one destination" if messages["blocked"] == 1 else f"{messages['blocked']} destinations"
+        text = f"Producers of {which} are held back; see destinations."
         yield Alarm(level="warning", code="blocked", text=text, about="")
     if messages.get("sync") == "memory":
         text = "What is confirmed is in memory only and does not survive the host ([messages] sync)."

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 import fairlead
+from fairlead.console.shapes import Me
+from fairlead.console.shapes_users import Directory, Feeds, Pipelines, Tunnels
 from tests.console.browser.pages import Look
 
 STATIC = Path(fairlead.__file__).parent / "console" / "static"
@@ -204,17 +208,44 @@ def test_fields_the_server_chooses_are_shown_by_their_unit(page: Page) -> None:
     assert found == ["Last seen", "90 s", "2.0 KiB", "yes", "–", 'a, {"b":1}', "12,345"]
 
 
+def test_feeds_tunnels_pipelines_and_tables_of_the_directory_are_shown(look: Look) -> None:
+    """From answers of a real server, which must be such as the API gives them."""
+    answers = json.loads((Path(__file__).parent / "answers.json").read_bytes())
+    for name, shape in (("feeds", Feeds), ("tunnels", Tunnels), ("pipelines", Pipelines), ("directory", Directory)):
+        msgspec.convert(answers[name], shape)
+    msgspec.convert(answers["me"], Me)
+    page = look("about:blank", forgives="reached out to about:|ERR_|404", viewport={"width": 1280, "height": 860})
+    page.route("**/*", lambda route: serve_page(route, answers))
+    page.goto(f"{BASE}/#/feeds")
+    rows = page.get_by_role("table", name="Adapters").locator("tbody tr")
+    expect(rows.filter(has_text="active")).to_contain_text("14,642")
+    expect(rows.filter(has_text="backup")).to_contain_text("dead")
+    expect(rows.filter(has_text="backup")).to_contain_text("day:DAY0000001 7,979")
+    page.goto(f"{BASE}/#/tunnels")
+    expect(page.get_by_role("table", name="Tunnels")).to_contain_text("87609057")
+    page.goto(f"{BASE}/#/pipelines")
+    expect(page.get_by_role("table", name="Readers")).to_contain_text("1,500")
+    expect(page.get_by_role("table", name="Last batches")).to_contain_text("orders-sink")
+    page.goto(f"{BASE}/#/directory")
+    expect(page.get_by_role("table", name="Applications")).to_contain_text("pricing")
+
+
 def test_the_page_waits_for_a_server_that_is_not_there_yet(look: Look) -> None:
     page = look("about:blank", forgives="reached out to about:|ERR_")
-    page.route("**/*", lambda route: serve_page(route))
+    page.route("**/*", lambda route: serve_page(route, {}))
     page.goto(f"{BASE}/")
     expect(page.get_by_text("Looking for the server …")).to_be_visible()
 
 
-def serve_page(route: Route) -> None:
-    name = route.request.url.removeprefix(f"{BASE}/")
+def serve_page(route: Route, answers: dict[str, Any]) -> None:
+    """The page's files, and these answers; no other question is answered."""
+    name = route.request.url.removeprefix(f"{BASE}/").partition("?")[0]
     if name.startswith("api/"):
-        route.abort()
+        answer = answers.get(name.removeprefix("api/v1/"))
+        if answer is None:
+            route.abort()
+        else:
+            route.fulfill(json=answer)
     else:
         path = STATIC / (name.removeprefix("static/") or "index.html")
         route.fulfill(body=path.read_bytes(), content_type=TYPES[path.suffix])

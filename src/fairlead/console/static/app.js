@@ -271,8 +271,8 @@ live.addEventListener("back", () => {
   for (const one of current?.view.resources ?? []) one.load();
 });
 setInterval(() => {
-  if (admitted() && !document.hidden && !(mayLookOn() && isLost()))
-    for (const one of current.view.resources ?? []) one.tick();
+  // Also while the stream is lost: the server may answer, and only have too many that look on.
+  if (admitted() && !document.hidden) for (const one of current?.view.resources ?? []) one.tick();
 }, 500);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 

@@ -171,8 +171,13 @@ class Live extends EventTarget {
     this.timer = setTimeout(async () => {
       this.timer = null;
       await whoAmI(); // a session that ended shows the login page instead of a line that never comes back
-      if (mayLookOn()) this.open();
-      else if (line.lostMs || !session.asked) this.again();
+      if (mayLookOn()) {
+        this.open();
+        get("overview").then(
+          (found) => this.keep("overview", found),
+          () => {},
+        ); // who answers is seen without a stream, too
+      } else if (line.lostMs || !session.asked) this.again();
     }, wait);
   }
 
@@ -199,6 +204,10 @@ class Live extends EventTarget {
     this.state = "live";
     this.heardMs = Date.now();
     this.tries = 0;
+    this.keep(kind, data);
+  }
+
+  keep(kind, data) {
     this.data[kind] = data;
     this.dispatchEvent(new CustomEvent(kind, { detail: data }));
     redraw();

@@ -30,12 +30,21 @@ const adapters = new Table(
       sort: false,
       hide: true,
       class: "long",
-      cell: (row) => value("positions", row.positions),
+      cell: (row) => position(row.positions),
     },
     { key: "address", title: "Address", hide: true },
   ],
   { sort: "role", label: "Adapters" },
 );
+
+/** By source stream the newest source sequence number; what follows it tells parts of one message apart. */
+function position(positions) {
+  return (
+    Object.entries(positions)
+      .map(([stream, at]) => `${stream} ${Array.isArray(at) ? count(at[0]) : value("at", at)}`)
+      .join(", ") || "–"
+  );
+}
 
 class Feeds {
   constructor() {
