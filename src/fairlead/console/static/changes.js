@@ -26,7 +26,11 @@ export class Changes {
         if (!before) {
           this.fresh.set(pid, nowMs);
           if (one.state !== "standby")
-            this.say(nowMs, "ok", `${one.name} started: process ${pid}, version ${one.version}.`);
+            this.say(
+              nowMs,
+              "ok",
+              `${one.name} started: process ${pid}${one.version ? `, version ${one.version}` : ""}.`,
+            );
         } else if (before.state !== one.state && one.state === "active") {
           this.fresh.set(pid, nowMs);
           this.say(nowMs, "ok", `${one.name}: process ${pid} is ${one.state} now (it was ${before.state}).`);

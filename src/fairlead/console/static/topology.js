@@ -202,7 +202,7 @@ function drawBox(box, picked, pick) {
       "text.small",
       { x: x + 12, y: y + 39 },
       main
-        ? `pid ${main.pid} · ${main.version}${main.state === "active" || main.state === "serving" ? "" : ` · ${main.state}`}`
+        ? [`pid ${main.pid}`, main.version, STATE[main.state] === "ok" ? "" : main.state].filter(Boolean).join(" · ")
         : box.role === "clients"
           ? "programs"
           : state === "none"
