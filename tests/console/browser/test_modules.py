@@ -209,7 +209,7 @@ def test_fields_the_server_chooses_are_shown_by_their_unit(page: Page) -> None:
 
 
 def test_feeds_tunnels_pipelines_and_tables_of_the_directory_are_shown(look: Look) -> None:
-    """From answers of a real server, which must be such as the API gives them."""
+    """Feeds and tunnels are answers of a real server, pipelines and directory written by hand; all must fit the API."""
     answers = json.loads((Path(__file__).parent / "answers.json").read_bytes())
     for name, shape in (("feeds", Feeds), ("tunnels", Tunnels), ("pipelines", Pipelines), ("directory", Directory)):
         msgspec.convert(answers[name], shape)
