@@ -65,7 +65,7 @@ def test_send_browse_receive(shell: Shell, name: str) -> None:
     again = shell.json("receive", name)
     assert (again["body"], again["delivery_count"]) == ("second", 2)
     assert shell("receive", name) == "third\n"
-    assert shell("receive", name, "--timeout", "0.2", code=3) == ""
+    assert "no message came" in shell("receive", name, "--timeout", "0.2", code=3)
 
 
 def test_follow_a_queue(shell: Shell, name: str) -> None:
@@ -88,7 +88,7 @@ def test_delay_ttl_and_schedules(shell: Shell, name: str) -> None:
     shell("send", name, "nightly", "--cron", "0 3 * * *")
     shell("send", name, "soon gone", "--ttl", "0.1")
     time.sleep(0.3)
-    assert shell("receive", name, "--timeout", "0.2", code=3) == ""
+    assert "no message came" in shell("receive", name, "--timeout", "0.2", code=3)
     schedules = shell.json("admin", "schedules", name)["schedules"]
     assert any(one.get("cron") == "0 3 * * *" for one in schedules)
     for one in schedules:
@@ -98,7 +98,7 @@ def test_delay_ttl_and_schedules(shell: Shell, name: str) -> None:
 
 
 def test_a_topic_from_the_shell(shell: Shell, name: str) -> None:
-    assert shell("receive", name, "--topic", "--subscription", "audit", "--timeout", "0.2", code=3) == ""
+    assert "no message came" in shell("receive", name, "--topic", "--subscription", "audit", "--timeout", "0.2", code=3)
     shell("send", name, "news", "--topic")
     assert shell("receive", name, "--topic", "--subscription", "audit") == "news\n"
     assert any(one["name"] == "audit" for one in shell.json("admin", "subscriptions")["subscriptions"])
@@ -112,7 +112,7 @@ def test_administration(shell: Shell, name: str) -> None:
     shown = shell.json("admin", "show", name)
     assert shown["depth"] == 2
     shell("admin", "pause", name)
-    assert shell("receive", name, "--timeout", "0.3", code=3) == ""
+    assert "no message came" in shell("receive", name, "--timeout", "0.3", code=3)
     shell("admin", "resume", name)
     assert len(shell.json("admin", "browse", name)["messages"]) == 2
     shell("receive", name, "--no-ack")  # its only delivery
