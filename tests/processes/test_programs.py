@@ -220,7 +220,7 @@ def test_nobody_maps_a_segment_it_has_no_right_to(shared: Server) -> None:
     for pid in shared.pids("dispatcher", None):
         assert mapped(pid) <= {"connections", "counters"}
     for pid in shared.pids("manager", None):
-        assert mapped(pid) == {"arena", "connections", "counters-manager", "down", "outstanding", "up"}
+        assert mapped(pid) == {"arena", "connections", "counters-manager", "down", "meters", "outstanding", "up"}
     assert "routing" in mapped(shared.pids("router")[0])
 
 
