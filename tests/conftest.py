@@ -102,7 +102,10 @@ def has_compiler() -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # marks that -m asks for must be there before it asks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    known, full = all_ids(), left_to_full()
+    known = all_ids()
+    full = (
+        set() if any("::" in argument for argument in config.args) else left_to_full(items)
+    )  # who names a test gets it
     tries = config.getoption("reruns", None)
     for item in items:
         name = item.nodeid.partition("[")[0]
@@ -116,17 +119,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid}: there is no requirement {id_}, or no state {state!r}")
 
 
-def left_to_full() -> set[str]:
-    """The names in the list; each must still be there, or the list would rot."""
+def left_to_full(items: list[pytest.Item]) -> set[str]:
+    """The names in the list. Of a file that was collected each test that is named must be there: the list must not rot."""
     lines = (line.partition("#")[0].strip() for line in FULL.read_text(encoding="utf-8").splitlines())
     names = {line for line in lines if line}
-    for name in names:
-        file, _, test = name.partition("::")
-        source = FULL.parent.parent / file
-        if not source.is_file() or (
-            test and f"def {test.rpartition('::')[2]}(" not in source.read_text(encoding="utf-8")
-        ):
-            raise pytest.UsageError(f"{FULL.name} names {name}, which is not there")
+    there = {item.nodeid.partition("[")[0] for item in items}
+    files = {name.partition("::")[0] for name in there}
+    lost = [name for name in names if not (FULL.parent.parent / name.partition("::")[0]).is_file()]
+    lost += [name for name in names if name.partition("::")[0] in files and name not in there | files]
+    if lost:
+        raise pytest.UsageError(f"{FULL.name} names {', '.join(lost)}: no such test")
     return names
 
 
