@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def left_to_full(items: list[pytest.Item]) -> set[str]:
-    """The names in the list. Of a file that was collected each test that is named must be there: the list must not rot."""
+    """The names in the list. Each must be there, as far as that can be seen now: the list must not rot."""
     lines = (line.partition("#")[0].strip() for line in FULL.read_text(encoding="utf-8").splitlines())
     names = {line for line in lines if line}
     there = {item.nodeid.partition("[")[0] for item in items}
