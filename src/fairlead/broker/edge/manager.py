@@ -701,7 +701,8 @@ class Manager:
         self._say(
             False, f"connection {client.uid} from {client.peer} is {said.type}/{said.instance}", connection=client.uid
         )
-        if client.user not in inside.USERS:
+        is_open = client.identity.how == "anonymous" and self._verifier.users is None  # then it is no login
+        if client.user not in inside.USERS and not is_open:
             source = source_of(client.peer)
             text = f"{client.user or 'A client without a name'} is connected from {source}."
             facts = {"source": source, "tenant": client.tenant, "how": client.identity.how}
